@@ -79,9 +79,9 @@ struct s2_stored {
  * `checkpoint["model"]`. formats/ fills it from a file, tests/ from a generator. */
 struct s2_source {
     void *ctx;
-    const char *path; /* for error sentences */
-    size_t count;     /* tensors in the model part */
-    bool (*at)(void *ctx, size_t i, struct s2_stored *out);               /* i < count */
+    const char *path;                                                 /* for error sentences */
+    size_t count;                                                     /* tensors in the model part */
+    bool (*at)(void *ctx, size_t i, struct s2_stored *out);           /* i < count */
     bool (*find)(void *ctx, const char *name, struct s2_stored *out); /* false: no such tensor */
 };
 
@@ -115,10 +115,10 @@ struct s2_prompt {
     int object; /* position of the object in the session, from 0 */
     enum s2_prompt_kind kind;
     int n_points;
-    const float *xy;       /* [n_points][2], pixels of the frame, x right, y down */
-    const int8_t *labels;  /* [n_points], 1 = inside, 0 = outside */
+    const float *xy;      /* [n_points][2], pixels of the frame, x right, y down */
+    const int8_t *labels; /* [n_points], 1 = inside, 0 = outside */
     bool has_box;
-    float box[4]; /* x0, y0, x1, y1 in pixels */
+    float box[4];        /* x0, y0, x1, y1 in pixels */
     struct s2_bits mask; /* kind MASK: at the size of the frame */
 };
 

@@ -17,11 +17,11 @@ enum s2_family { S2_FAMILY_SAM2, S2_FAMILY_SAM2_1 };
 
 struct s2_model_info {
     enum s2_family family;
-    const char *name;     /* "sam2.1_tiny", "sam2_large", "sam2.1_mini", "sam2.1_custom" */
-    const char *size;     /* "tiny", "small", "base_plus", "large", "mini", "custom" */
-    int native_size;      /* 1024, mini 512 */
-    int image_size;       /* what the model was loaded for */
-    int64_t parameters;   /* elements used */
+    const char *name;             /* "sam2.1_tiny", "sam2_large", "sam2.1_mini", "sam2.1_custom" */
+    const char *size;             /* "tiny", "small", "base_plus", "large", "mini", "custom" */
+    int native_size;              /* 1024, mini 512 */
+    int image_size;               /* what the model was loaded for */
+    int64_t parameters;           /* elements used */
     int blocks, embed_dim, heads; /* of the Hiera trunk */
     int memory_layers;
 };
@@ -50,31 +50,31 @@ typedef void s2_tap_fn(void *ctx, int frame, int object, const char *kind, const
                        const int64_t *dim, int ndim);
 
 struct s2_session_config {
-    int width, height;         /* of the frames */
-    int num_frames;            /* of the clip, if fewer than 16 (pointer positions depend on it); else anything >= 16 */
+    int width, height; /* of the frames */
+    int num_frames;    /* of the clip, if fewer than 16 (pointer positions depend on it); else anything >= 16 */
     int n_objects;
     const int *prompted_frames; /* [n_objects]: on how many frames each object is prompted at most */
-    int max_points;            /* the most points (a box counts 2) that one object has on one frame */
-    int fill_hole_area;        /* 0: off; reference default 8 */
-    int max_cond_frames;       /* 0: no cap; else >= 2 */
+    int max_points;             /* the most points (a box counts 2) that one object has on one frame */
+    int fill_hole_area;         /* 0: off; reference default 8 */
+    int max_cond_frames;        /* 0: no cap; else >= 2 */
     enum s2_late late;
-    bool want_owner;           /* s2_step_result.owner will be asked for */
-    bool exclusive;            /* overlap rule on the masks themselves */
-    s2_tap_fn *tap;            /* NULL: no taps */
+    bool want_owner; /* s2_step_result.owner will be asked for */
+    bool exclusive;  /* overlap rule on the masks themselves */
+    s2_tap_fn *tap;  /* NULL: no taps */
     void *tap_ctx;
 };
 
 struct s2_object_result {
-    bool started; /* prompted on this frame or before, and not stopped: bits are the mask. Otherwise they are empty */
-    float score;  /* object score logit; > 0: present */
-    float iou;    /* the model's estimate for the chosen mask; NAN for a mask prompt */
+    bool started;  /* prompted on this frame or before, and not stopped: bits are the mask. Otherwise they are empty */
+    float score;   /* object score logit; > 0: present */
+    float iou;     /* the model's estimate for the chosen mask; NAN for a mask prompt */
     uint8_t *bits; /* in: [height][bit_stride], filled by the step; NULL: not wanted */
 };
 
 struct s2_step_result {
-    size_t bit_stride; /* in */
+    size_t bit_stride;               /* in */
     struct s2_object_result *object; /* in: [n_objects] */
-    uint16_t *owner;   /* in: [height][width] or NULL; out: see s2_video_masks, 1 + object position */
+    uint16_t *owner;                 /* in: [height][width] or NULL; out: see s2_video_masks, 1 + object position */
 };
 
 enum s2_status s2_session_open(struct s2_session **out, struct s2_model *, const struct s2_session_config *,

@@ -113,7 +113,8 @@ struct s2_ops {
     void (*linear)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *, enum s2_act,
                    bool accumulate);
     /* y = act(norm(x)); y may be x */
-    void (*layer_norm)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *, enum s2_act);
+    void (*layer_norm)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
+                       enum s2_act);
     /* y += fc2(act(fc1(norm(x)))); norm may be NULL (identity); y may be x */
     void (*mlp)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
                 const struct s2_linear *fc1, enum s2_act, const struct s2_linear *fc2);
@@ -163,7 +164,8 @@ struct s2_ops {
                    struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
                    bool multimask);
     /* x[b] := vec (replace) or x[b] += vec, on every token, where score[b] <= 0. vec f32 [c]. f32 score */
-    void (*where_absent)(struct s2_backend *, struct s2_tensor x, struct s2_tensor score, const float *vec, bool replace);
+    void (*where_absent)(struct s2_backend *, struct s2_tensor x, struct s2_tensor score, const float *vec,
+                         bool replace);
     /* y = min(max(x, lo), hi); f32; y may be x */
     void (*clamp)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, float lo, float hi);
     /* Hole filling: 8-connected components of {x <= 0} of at most `area` pixels become 0.1; the rest is copied.
@@ -198,11 +200,11 @@ struct s2_ops {
 
 struct s2_backend {
     const struct s2_ops *ops;
-    const char *name;   /* "cpu", "plain", "cuda" */
-    enum s2_dtype act;  /* type of activations */
-    int max_batch;      /* objects a batch this backend is laid out for */
-    bool skip;          /* operators do nothing: a failure is recorded, or a pass is only being measured */
-    struct s2_err err;  /* the first failure */
+    const char *name;  /* "cpu", "plain", "cuda" */
+    enum s2_dtype act; /* type of activations */
+    int max_batch;     /* objects a batch this backend is laid out for */
+    bool skip;         /* operators do nothing: a failure is recorded, or a pass is only being measured */
+    struct s2_err err; /* the first failure */
 };
 
 /* Records a failure (sentence as s2_fail) and makes the following operators no-ops. */
@@ -218,22 +220,31 @@ struct s2_backend *s2_cpu_open(int threads, struct s2_err *err);
 /* What the CPU backend uses, e.g. "oneDNN 2.6.3, AVX-512, 2 threads"; valid until the next call. */
 const char *s2_cpu_describe(const struct s2_backend *);
 
-static inline int64_t s2_tokens(struct s2_tensor t) { return (int64_t)t.n * t.h * t.w; }
-static inline int64_t s2_elements(struct s2_tensor t) { return s2_tokens(t) * t.c; }
+static inline int64_t s2_tokens(struct s2_tensor t)
+{
+    return (int64_t)t.n * t.h * t.w;
+}
+static inline int64_t s2_elements(struct s2_tensor t)
+{
+    return s2_tokens(t) * t.c;
+}
 /* channels first .. first+count-1 of t, a view */
-static inline struct s2_tensor s2_columns(struct s2_tensor t, int first, int count) {
+static inline struct s2_tensor s2_columns(struct s2_tensor t, int first, int count)
+{
     t.data = (char *)t.data + (size_t)first * s2_dtype_size(t.dtype);
     t.c = count;
     return t;
 }
 /* entries first .. first+count-1 of the batch, a view */
-static inline struct s2_tensor s2_batch(struct s2_tensor t, int first, int count) {
+static inline struct s2_tensor s2_batch(struct s2_tensor t, int first, int count)
+{
     t.data = (char *)t.data + (size_t)first * (size_t)t.h * (size_t)t.w * (size_t)t.ld * s2_dtype_size(t.dtype);
     t.n = count;
     return t;
 }
 /* the same data under another shape with the same number of elements, a view of a contiguous tensor */
-static inline struct s2_tensor s2_shape(struct s2_tensor t, int n, int h, int w, int c) {
+static inline struct s2_tensor s2_shape(struct s2_tensor t, int n, int h, int w, int c)
+{
     t.n = n, t.h = h, t.w = w, t.c = t.ld = c;
     return t;
 }

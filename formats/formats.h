@@ -28,32 +28,32 @@ void fmt_checkpoint_close(struct fmt_checkpoint *); /* NULL allowed */
 struct fmt_video;
 
 struct fmt_video_options {
-    bool allow_network;    /* else a URL is refused */
-    int threads;           /* decoder threads, 0: as FFmpeg likes */
-    int64_t first, end;    /* half-open range of source frames to deliver; end < 0: to the end */
-    int64_t stride;        /* deliver every stride-th of them, >= 1 */
+    bool allow_network; /* else a URL is refused */
+    int threads;        /* decoder threads, 0: as FFmpeg likes */
+    int64_t first, end; /* half-open range of source frames to deliver; end < 0: to the end */
+    int64_t stride;     /* deliver every stride-th of them, >= 1 */
 };
 
 struct fmt_video_info {
-    int width, height;          /* displayed: after rotation metadata */
-    int rotation;               /* 0, 90, 180, 270 clockwise, as applied */
+    int width, height; /* displayed: after rotation metadata */
+    int rotation;      /* 0, 90, 180, 270 clockwise, as applied */
     int time_base_num, time_base_den;
-    double fps;                 /* average, 0 if unknown */
-    int64_t frames_hint;        /* what the container says, -1 if unknown; for progress bars only */
-    double duration;            /* seconds, < 0 if unknown */
-    bool is_stills;             /* a folder or a pattern: frames have their own names, no audio, 25 fps assumed */
-    bool reopens;               /* opening the same input again gives the same frames (not stdin) */
+    double fps;          /* average, 0 if unknown */
+    int64_t frames_hint; /* what the container says, -1 if unknown; for progress bars only */
+    double duration;     /* seconds, < 0 if unknown */
+    bool is_stills;      /* a folder or a pattern: frames have their own names, no audio, 25 fps assumed */
+    bool reopens;        /* opening the same input again gives the same frames (not stdin) */
     bool has_audio;
     char container[32], codec[32], pixel_format[32], color_space[16], color_range[8];
 };
 
 struct fmt_frame {
-    struct s2_image image;  /* width and height of the clip; the caller's own buffer, see fmt_video_next */
-    int64_t index;          /* source frame number: 0-based, display order */
-    int64_t pts;            /* in time_base, made monotonic, relative to the first frame of the source */
-    double time;            /* seconds from the first frame of the source */
-    double next_time;       /* time of the following source frame; INFINITY on the last */
-    char stem[256];         /* stills: file name without folder and extension; else "" */
+    struct s2_image image; /* width and height of the clip; the caller's own buffer, see fmt_video_next */
+    int64_t index;         /* source frame number: 0-based, display order */
+    int64_t pts;           /* in time_base, made monotonic, relative to the first frame of the source */
+    double time;           /* seconds from the first frame of the source */
+    double next_time;      /* time of the following source frame; INFINITY on the last */
+    char stem[256];        /* stills: file name without folder and extension; else "" */
 };
 
 /* path: a file, a folder of PNG/JPEG (natural sort), a printf pattern, or "-" (a stream on stdin). Starts
@@ -88,7 +88,10 @@ struct fmt_text {
     char *data; /* NUL-terminated once anything was written */
     size_t size, capacity;
 };
-struct fmt_rle_stats { int64_t area; int bbox[4]; /* x, y, w, h; zeros when empty */ };
+struct fmt_rle_stats {
+    int64_t area;
+    int bbox[4]; /* x, y, w, h; zeros when empty */
+};
 enum s2_status fmt_rle_encode(const struct s2_bits *, struct fmt_text *counts, struct fmt_rle_stats *, struct s2_err *);
 /* Compressed string (length bytes) into *out (width, height, stride, data set by the caller). false with a
  * sentence about what is wrong: a bad character, runs that do not add up to width*height. */
@@ -97,27 +100,30 @@ bool fmt_rle_decode_runs(const int64_t *runs, size_t n, struct s2_bits *out, str
 
 /* ------------------------------------------------------------------ prompts */
 
-struct fmt_object { int id; char *label; /* NULL: none */ };
+struct fmt_object {
+    int id;
+    char *label; /* NULL: none */
+};
 
 struct fmt_prompt {
-    char where[64];        /* "prompts[2]" or "--point 10,20": what an error sentence names */
+    char where[64]; /* "prompts[2]" or "--point 10,20": what an error sentence names */
     bool by_time;
-    int64_t frame;         /* source frame number, unless by_time */
-    double time;           /* seconds, if by_time */
-    int object;            /* position in objects */
+    int64_t frame; /* source frame number, unless by_time */
+    double time;   /* seconds, if by_time */
+    int object;    /* position in objects */
     enum s2_prompt_kind kind;
     int n_points;
-    float *xy;             /* as written; pixels unless fmt_prompts.normalized */
+    float *xy; /* as written; pixels unless fmt_prompts.normalized */
     int8_t *labels;
     bool has_box;
     float box[4];
-    char *mask_path;       /* resolved; or NULL */
-    int mask_value;        /* -1: any non-zero */
-    struct s2_bits mask;   /* from RLE at parse time, from mask_path after fmt_prompts_resolve */
+    char *mask_path;     /* resolved; or NULL */
+    int mask_value;      /* -1: any non-zero */
+    struct s2_bits mask; /* from RLE at parse time, from mask_path after fmt_prompts_resolve */
 };
 
 struct fmt_prompts {
-    char *path;            /* for sentences: "prompts.json", "<stdin>" or "command line" */
+    char *path; /* for sentences: "prompts.json", "<stdin>" or "command line" */
     bool normalized;
     struct fmt_object *objects;
     size_t n_objects;
@@ -148,8 +154,8 @@ struct fmt_outputs_config {
     size_t n_objects;
     int time_base_num, time_base_den;
     double fps;
-    bool stills;               /* no audio; file stems for PNG names */
-    const char *input_path;    /* overlay: audio is copied from it, unless it is "-" or stills; RLE header */
+    bool stills;            /* no audio; file stems for PNG names */
+    const char *input_path; /* overlay: audio is copied from it, unless it is "-" or stills; RLE header */
     const char *model_file, *model_name, *precision, *device, *graph; /* RLE header */
     int model_size;
     const char *overlap; /* "allow" or "exclusive" */
@@ -163,9 +169,9 @@ struct fmt_record_object {
 
 /* One frame's results; buffers belong to the pool. */
 struct fmt_record {
-    struct fmt_frame frame;   /* image.rgb is a pool buffer: decode straight into it */
+    struct fmt_frame frame;           /* image.rgb is a pool buffer: decode straight into it */
     struct fmt_record_object *object; /* [n_objects] */
-    uint16_t *owner;          /* [height][width], 1 + object position, 0 none */
+    uint16_t *owner;                  /* [height][width], 1 + object position, 0 none */
 };
 
 struct fmt_outputs;
