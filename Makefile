@@ -1,16 +1,22 @@
-# sam2track. No configure step: make, make demo, make test, make check, make sanitize, make bench,
-# make install (PREFIX, DESTDIR). V=1 shows the commands.
+# sam2track. No configure step:
+#   make            the program, build/sam2track        make demo     build, render a clip and track it
+#   make test       everything below, about 10 minutes  make check    format, include rules, symbols, man pages
+#   make sanitize   the tests under ASan and UBSan      make fuzz     fuzz targets with clang, FUZZ_SECONDS each
+#   make bench      operator and stage timings          make install  PREFIX, DESTDIR
+# V=1 shows the commands, B=DIR builds elsewhere, WERROR=-Werror makes warnings errors.
 PREFIX ?= /usr/local
 B ?= build
 CC ?= gcc
 CFLAGS ?= -O2 -g
+WERROR ?=
 Q := $(if $(V),,@)
 
 PKGS := libavformat libavcodec libavfilter libswscale libavutil libcjson libpng
-WARN := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
-base_cflags = -std=gnu11 $(CFLAGS) $(WARN) -fopenmp -pthread -fno-math-errno -ffp-contract=off -MMD -MP $(EXTRA)
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
+base_cflags = -std=gnu11 $(CFLAGS) $(WARN) $(WERROR) -fopenmp -pthread -fno-math-errno -ffp-contract=off -MMD -MP $(EXTRA)
 pkg_cflags := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(DNNL_LIBS) -lm -lz
+link = $(CC) $(CFLAGS) $(EXTRA) -fopenmp -pthread
 
 # oneDNN (2.x or 3.x) does the CPU's matrix products; without it the plain C kernels do.
 HAVE_DNNL := $(shell printf '\#include <dnnl.h>\nint main(void){return 0;}' | $(CC) -x c - -fsyntax-only 2>/dev/null && echo 1)
@@ -33,14 +39,30 @@ kern_obj := $(foreach i,$(isas),$(patsubst %.c,$(B)/%.$(i).o,$(kern_src)))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 lib_obj := $(call obj,$(engine_src) $(cpu_src) $(formats_src)) $(kern_obj)
 
+# One Criterion binary of all suites and their helpers; the programs beside it have a main of their own.
+unit_src := $(filter-out %_main.c,$(wildcard tests/*.c)) $(filter-out %/main.c,$(wildcard tests/scene/*.c))
+kcheck_src := $(wildcard tests/kcheck/*.c)
+scene_src := $(wildcard tests/scene/*.c)
+clip_src := $(wildcard tests/make_clip.c tests/make_clip_main.c)
+test_bins := $(if $(unit_src),$(B)/tests/unit) $(if $(kcheck_src),$(B)/tests/kcheck) $(if $(scene_src),$(B)/tests/scene) \
+	$(if $(clip_src),$(B)/tests/make-clip)
+
+jobs := $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || sysctl -n hw.ncpu))
+
 all: $(B)/sam2track
 	$(Q)echo "built $(B)/sam2track ($(if $(HAVE_DNNL),CPU with oneDNN,CPU without oneDNN: slow); no CUDA backend in this build)"
 
 $(B)/sam2track: $(call obj,$(cmd_src)) $(B)/libsam2track.a
-	$(Q)echo "  LD    $@"; $(CC) $(CFLAGS) $(EXTRA) -fopenmp -pthread -o $@ $^ $(LIBS)
+	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
 
 $(B)/libsam2track.a: $(lib_obj)
 	$(Q)echo "  AR    $@"; rm -f $@; $(AR) rcs $@ $^
+
+# Everything is compiled anew when the compiler or its flags change.
+flags := $(CC) $(base_cflags) $(pkg_cflags) $(cpu_cflags)
+$(B)/flags: FORCE
+	$(Q)mkdir -p $(@D); echo '$(flags)' | cmp -s - $@ || echo '$(flags)' >$@
+$(lib_obj) $(call obj,$(cmd_src) $(unit_src) $(kcheck_src) $(scene_src) $(clip_src)): $(B)/flags
 
 $(B)/engine/%.o: engine/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cpu_cflags) -Iengine -c -o $@ $<
@@ -48,14 +70,79 @@ $(B)/formats/%.o: formats/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -c -o $@ $<
 $(B)/cmd/%.o: cmd/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -c -o $@ $<
+$(B)/tests/%.o: tests/%.c
+	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cpu_cflags) $(pkg_cflags) -Iengine -c -o $@ $<
 define kern_rule
 $(B)/engine/cpu/%.$(1).o: engine/cpu/%.c
 	$$(Q)mkdir -p $$(@D); echo "  CC    $$< ($(1))"; $$(CC) $$(base_cflags) -O3 -ffp-contract=fast $$(isa_$(1)) '-DK(x)=x\#\#_$(1)' -DISA_$(1) -Iengine -c -o $$@ $$<
 endef
 $(foreach i,$(isas),$(eval $(call kern_rule,$(i))))
 
+# ------------------------------------------------------------------ tests
+
+tests: $(B)/sam2track $(test_bins)
+
+$(B)/tests/unit: $(call obj,$(unit_src) $(filter-out cmd/main.c,$(cmd_src))) $(B)/libsam2track.a
+	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS) $(shell pkg-config --libs criterion)
+$(B)/tests/kcheck: $(call obj,$(kcheck_src)) $(B)/libsam2track.a
+	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
+$(B)/tests/scene: $(call obj,$(scene_src)) $(B)/libsam2track.a
+	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
+$(B)/tests/make-clip: $(call obj,$(clip_src)) $(B)/libsam2track.a
+	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
+
+demo:
+	$(Q)scripts/setup build
+	$(Q)$(MAKE) --no-print-directory $(jobs) all $(B)/tests/scene
+	$(Q)scripts/demo $(B)
+
+test:
+	$(Q)scripts/setup test
+	$(Q)B=$(B) MAKE='$(MAKE)' scripts/run-tests build unit kcheck cli check sanitize
+
+check:
+	$(Q)$(MAKE) --no-print-directory $(jobs) all
+	$(Q)scripts/check $(B)
+
+sanitize:
+	$(Q)B=$(B) MAKE='$(MAKE)' scripts/run-tests sanitize
+
+bench:
+	$(Q)$(MAKE) --no-print-directory $(jobs) all $(B)/tests/kcheck
+	$(B)/tests/kcheck --bench
+	$(B)/sam2track bench -m tests/data/sam2track-mini.safetensors
+	$(B)/sam2track bench --random tiny
+
+# ------------------------------------------------------------------ fuzzing: clang, the parsers and their targets only
+
+FUZZ_SECONDS ?= 20
+fuzz_names := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz_flags := -std=gnu11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -pthread
+
+fuzz: $(addprefix $(B)/fuzz/,$(fuzz_names))
+	$(Q)for f in $(fuzz_names); do \
+		mkdir -p $(B)/fuzz/corpus_$$f; echo "$$f, $(FUZZ_SECONDS) s"; \
+		$(B)/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=1024 -timeout=10 -print_final_stats=0 -verbosity=0 \
+			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus_$$f $(wildcard tests/data/$$f) || exit 1; done
+
+$(B)/fuzz/%: tests/fuzz/%.c $(formats_src) $(wildcard formats/*.h) engine/base.c engine/base.h
+	$(Q)mkdir -p $(@D); echo "  FUZZ  $@"; clang $(fuzz_flags) $(pkg_cflags) -o $@ $(filter %.c,$^) $(LIBS)
+
+# ------------------------------------------------------------------ install
+
+install: $(B)/sam2track
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
+	install -m 755 $(B)/sam2track $(DESTDIR)$(PREFIX)/bin/sam2track
+	install -m 644 man/sam2track.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 man/sam2track-formats.5 $(DESTDIR)$(PREFIX)/share/man/man5/
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/sam2track $(DESTDIR)$(PREFIX)/share/man/man1/sam2track.1 \
+		$(DESTDIR)$(PREFIX)/share/man/man5/sam2track-formats.5
+
 clean:
-	rm -rf build
+	rm -rf $(B)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all clean
+FORCE:
+.PHONY: all tests demo test check sanitize bench fuzz install uninstall clean FORCE
