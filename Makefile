@@ -37,6 +37,7 @@ isa_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-v
 kern_obj := $(foreach i,$(isas),$(patsubst %.c,$(B)/%.$(i).o,$(kern_src)))
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
+test_obj = $(patsubst tests/%.c,$(B)/tests/obj/%.o,$(1))
 lib_obj := $(call obj,$(engine_src) $(cpu_src) $(formats_src)) $(kern_obj)
 
 # One Criterion binary of all suites and their helpers; the programs beside it have a main of their own.
@@ -62,7 +63,7 @@ $(B)/libsam2track.a: $(lib_obj)
 flags := $(CC) $(base_cflags) $(pkg_cflags) $(cpu_cflags)
 $(B)/flags: FORCE
 	$(Q)mkdir -p $(@D); echo '$(flags)' | cmp -s - $@ || echo '$(flags)' >$@
-$(lib_obj) $(call obj,$(cmd_src) $(unit_src) $(kcheck_src) $(scene_src) $(clip_src)): $(B)/flags
+$(lib_obj) $(call obj,$(cmd_src)) $(call test_obj,$(unit_src) $(kcheck_src) $(scene_src) $(clip_src)): $(B)/flags
 
 $(B)/engine/%.o: engine/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cpu_cflags) -Iengine -c -o $@ $<
@@ -70,7 +71,7 @@ $(B)/formats/%.o: formats/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -c -o $@ $<
 $(B)/cmd/%.o: cmd/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -c -o $@ $<
-$(B)/tests/%.o: tests/%.c
+$(B)/tests/obj/%.o: tests/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cpu_cflags) $(pkg_cflags) -Iengine -c -o $@ $<
 define kern_rule
 $(B)/engine/cpu/%.$(1).o: engine/cpu/%.c
@@ -82,13 +83,13 @@ $(foreach i,$(isas),$(eval $(call kern_rule,$(i))))
 
 tests: $(B)/sam2track $(test_bins)
 
-$(B)/tests/unit: $(call obj,$(unit_src) $(filter-out cmd/main.c,$(cmd_src))) $(B)/libsam2track.a
+$(B)/tests/unit: $(call test_obj,$(unit_src)) $(call obj,$(filter-out cmd/main.c,$(cmd_src))) $(B)/libsam2track.a
 	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS) $(shell pkg-config --libs criterion)
-$(B)/tests/kcheck: $(call obj,$(kcheck_src)) $(B)/libsam2track.a
+$(B)/tests/kcheck: $(call test_obj,$(kcheck_src)) $(B)/libsam2track.a
 	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
-$(B)/tests/scene: $(call obj,$(scene_src)) $(B)/libsam2track.a
+$(B)/tests/scene: $(call test_obj,$(scene_src))
 	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
-$(B)/tests/make-clip: $(call obj,$(clip_src)) $(B)/libsam2track.a
+$(B)/tests/make-clip: $(call test_obj,$(clip_src)) $(B)/libsam2track.a
 	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
 
 demo:
