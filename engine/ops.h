@@ -166,7 +166,7 @@ struct s2_ops {
     /* x[b] := vec (replace) or x[b] += vec, on every token, where score[b] <= 0. vec f32 [c]. f32 score */
     void (*where_absent)(struct s2_backend *, struct s2_tensor x, struct s2_tensor score, const float *vec,
                          bool replace);
-    /* y = min(max(x, lo), hi); f32; y may be x */
+    /* y = min(max(x, lo), hi), converted to y's type; x f32; y may be x where the types are equal */
     void (*clamp)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, float lo, float hi);
     /* Hole filling: 8-connected components of {x <= 0} of at most `area` pixels become 0.1; the rest is copied.
      * f32 {n,h,w,1}; y may be x; area 0 copies */
@@ -203,6 +203,7 @@ struct s2_backend {
     const char *name;  /* "cpu", "plain", "cuda" */
     enum s2_dtype act; /* type of activations */
     int max_batch;     /* objects a batch this backend is laid out for */
+    int band_tokens;   /* windowed attention runs in bands of about this many tokens; 0: the whole map at once */
     bool skip;         /* operators do nothing: a failure is recorded, or a pass is only being measured */
     struct s2_err err; /* the first failure */
 };

@@ -1,0 +1,87 @@
+/* hiera.c - image encoder: Hiera trunk and feature pyramid neck.
+ * Source: sam2/modeling/backbones/hieradet.py, image_encoder.py. */
+#include "model.h"
+
+/* rows first .. first+count-1 of a map with n = 1 */
+static struct s2_tensor rows(struct s2_tensor t, int first, int count)
+{
+    t.data = (char *)t.data + (size_t)first * (size_t)t.w * (size_t)t.ld * s2_dtype_size(t.dtype);
+    t.h = count;
+    return t;
+}
+
+/* out (= x where the block keeps its width) += attention(norm1(x)), one band of whole windows at a time. Bands are
+ * independent: a window sees only its own tokens. */
+static void attention_band(struct s2_backend *be, struct s2i_workspace *ws, const struct s2i_block *b,
+                           struct s2_tensor out, struct s2_tensor x)
+{
+    size_t mark = ws->used;
+    struct s2_tensor y = s2i_act(ws, 1, x.h, x.w, b->in);
+    OP(be, layer_norm, y, x, &b->norm1, S2_ACT_NONE);
+
+    if (b->in != b->out) { /* the shortcut is a projection of the normed input */
+        size_t inner = ws->used;
+        struct s2_tensor s = s2i_act(ws, 1, x.h, x.w, b->out);
+        OP(be, linear, s, y, &b->shortcut, S2_ACT_NONE, false);
+        OP(be, max_pool2, out, s);
+        ws->used = inner;
+    }
+    struct s2_tensor qkv = s2i_act(ws, 1, x.h, x.w, 3 * b->out);
+    struct s2_tensor a = s2i_act(ws, 1, out.h, out.w, b->out);
+    OP(be, linear, qkv, y, &b->qkv, S2_ACT_NONE, false);
+    OP(be, window_attention, a, qkv, &b->qkv, b->heads, b->window, b->pool);
+    OP(be, linear, out, a, &b->proj, S2_ACT_NONE, true);
+    ws->used = mark;
+}
+
+static int band_rows(const struct s2_backend *be, const struct s2i_block *b, struct s2_tensor x)
+{
+    if (b->window == 0 || be->band_tokens == 0) return x.h;
+    int windows = be->band_tokens / (x.w * b->window);
+    return (windows > 1 ? windows : 1) * b->window;
+}
+
+static void block_forward(struct s2_backend *be, struct s2i_workspace *ws, const struct s2i_block *b,
+                          struct s2_tensor out, struct s2_tensor x)
+{
+    int step = band_rows(be, b, x), shrink = b->pool ? 2 : 1;
+    for (int r = 0; r < x.h; r += step) {
+        int count = x.h - r < step ? x.h - r : step;
+        attention_band(be, ws, b, rows(out, r / shrink, count / shrink), rows(x, r, count));
+    }
+    OP(be, mlp, out, out, &b->norm2, &b->fc1, S2_ACT_GELU, &b->fc2);
+}
+
+void s2i_trunk_forward(const struct s2_model *m, struct s2i_workspace *ws, struct s2_tensor input,
+                       struct s2i_maps *maps)
+{
+    struct s2_backend *be = m->be;
+    const struct s2i_trunk *t = &m->trunk;
+    struct s2_tensor x = s2i_act(ws, 1, m->S / 4, m->S / 4, t->dim);
+
+    OP(be, conv, x, input, &t->patch, S2_ACT_NONE);
+    OP(be, add, x, x, t->position, 1.0f);
+
+    for (int i = 0, stage = 0; i < t->n_blocks; i++) {
+        const struct s2i_block *b = &t->block[i];
+        struct s2_tensor out = b->pool ? s2i_act(ws, 1, x.h / 2, x.w / 2, b->out) : x;
+        block_forward(be, ws, b, out, x);
+        x = out;
+        if (i == t->stage_end[stage]) maps->c[stage++] = x;
+    }
+}
+
+void s2i_neck_forward(const struct s2_model *m, struct s2i_workspace *ws, const struct s2i_maps *maps,
+                      struct s2_tensor f, struct s2_tensor s1, struct s2_tensor s0)
+{
+    struct s2_backend *be = m->be;
+    size_t mark = ws->used;
+    struct s2_tensor p3 = s2i_act(ws, 1, m->G / 2, m->G / 2, S2_MODEL_DIM);
+
+    OP(be, linear, p3, maps->c[3], &m->neck.c5, S2_ACT_NONE, false);
+    OP(be, linear, f, maps->c[2], &m->neck.c4, S2_ACT_NONE, false);
+    OP(be, upsample2_add, f, p3);
+    OP(be, linear, s1, maps->c[1], &m->neck.s1, S2_ACT_NONE, false);
+    OP(be, linear, s0, maps->c[0], &m->neck.s0, S2_ACT_NONE, false);
+    ws->used = mark;
+}

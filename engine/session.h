@@ -1,0 +1,88 @@
+/* session.h - state of one clip being tracked. Engine-internal. */
+#ifndef S2_SESSION_H
+#define S2_SESSION_H
+
+#include "membank.h"
+
+enum s2i_stage {
+    S2_STAGE_IMAGE,
+    S2_STAGE_MEMORY_ATTENTION,
+    S2_STAGE_DECODER,
+    S2_STAGE_MEMORY_ENCODER,
+    S2_STAGE_OUTPUT,
+    S2_N_STAGES
+};
+
+struct s2i_object {
+    bool started;
+    int preview_life; /* lives begun while previewing */
+    struct s2i_membank memories;
+};
+
+/* Bank tables of all objects for one step, written on the host and copied to the backend in one piece. */
+struct s2i_step_table {
+    size_t bytes;
+    char *host, *device;
+    struct s2i_selection selection;  /* host side; entry i at [i * capacity] */
+    int32_t *store_slot, *store_ptr; /* host side, [n_objects] */
+    float *points;                   /* host side, [max_points + 1][3]: prompts of one object */
+    int spatial_cap, ptr_cap;
+};
+
+struct s2_session {
+    struct s2_model *m;
+    struct s2_backend *be;
+    struct s2_session_config cfg;
+    int frame;    /* index of the next step */
+    int n_points; /* capacity of a decoder call: max_points + 1 */
+    struct s2i_object *object;
+    struct s2i_workspace ws;
+
+    /* backend memory for the whole session */
+    struct s2_tensor f, s1, s0;  /* features of the present frame */
+    struct s2_tensor low;        /* f32 {n_objects,4G,4G,1}: logits after hole filling */
+    struct s2_tensor score, iou; /* f32 {n_objects,1,1,1} */
+    float *no_points;            /* [max_batch][2][3]: the two padding points of a frame without prompts */
+    struct s2_bank bank;
+    struct s2i_step_table table;
+
+    /* host */
+    float *host_scores; /* [2][n_objects] */
+    float *host_logits; /* [4G*4G] */
+    uint8_t **bits;     /* [n_objects] */
+    bool *iou_known;    /* [n_objects] */
+    int *tracked;       /* [n_objects]: positions of the objects tracked in this step */
+    double seconds[S2_N_STAGES];
+};
+
+/* step.c: everything below computes on the features of the present frame. */
+
+/* Objects tracked[first .. first+n-1], table entries first ..: memory attention, decoder, memory encoder, store. */
+void s2i_track(struct s2_session *, int first, int n);
+/* All calls of one object on this frame. entry: its table entry; refine: the object is tracked and the calls correct
+ * it; store: keep the result as conditioning memory (slots in the table entry). */
+void s2i_prompt(struct s2_session *, int object, int entry, const struct s2_prompt *, int n, bool refine, bool store,
+                struct s2_err *);
+/* Runs every path once with the backend skipping, to learn the workspace's size. */
+void s2i_measure(struct s2_session *);
+struct s2_bank_table s2i_table_at(const struct s2_session *, int entry);
+void s2i_encode_image(struct s2_session *, const struct s2_image *);
+
+/* taps.c */
+struct s2i_tap_scope {
+    struct s2_session *s;
+    int object;
+    const char *kind;
+};
+void s2i_tap_map(const struct s2i_tap_scope *, const char *name, struct s2_tensor, int entry);    /* [C,H,W] */
+void s2i_tap_tokens(const struct s2i_tap_scope *, const char *name, struct s2_tensor, int entry); /* [tokens,C] */
+void s2i_tap_vector(const struct s2i_tap_scope *, const char *name, struct s2_tensor, int entry); /* [h*w*c] */
+/* what memory attention receives: mem, mem_pos, n_ptr_tokens */
+void s2i_tap_bank(const struct s2i_tap_scope *, int entry, struct s2_tensor pointer_position, int batch_entry);
+
+/* mask_prompt.c: a mask at frame size as the model takes it (SAM2VideoPredictor.add_new_mask, _use_mask_as_output).
+ * low [4G*4G] = the +-10 mask, prompt [4G*4G] = mask_downsample's logits. *any: it has a pixel. */
+enum s2_status s2i_mask_prompt(const struct s2_model *, const struct s2_bits *, float *low, float *prompt, bool *any,
+                               struct s2_err *);
+
+#endif
