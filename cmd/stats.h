@@ -1,0 +1,48 @@
+/* stats.h - how long the parts of a run took, for the summary line and --stats. */
+#ifndef CMD_STATS_H
+#define CMD_STATS_H
+
+#include "../engine/engine.h"
+#include "../formats/formats.h"
+
+enum { CMD_STATS_WINDOW = 256 };
+
+struct cmd_stats {
+    double model_seconds;                   /* loading the model */
+    double first_mask_seconds;              /* from the start of the process; < 0: no mask yet */
+    double start, end;                      /* s2_now() at the first and after the last frame */
+    int64_t frames;                         /* finished */
+    double frame_seconds[CMD_STATS_WINDOW]; /* of the last frames, a ring */
+    double last_frame;                      /* s2_now() when the last frame was finished */
+};
+
+void cmd_stats_start(struct cmd_stats *);
+/* A frame is finished; has_object: a mask of some object came out. */
+void cmd_stats_frame(struct cmd_stats *, bool has_object);
+/* Frames a second from the first frame to the last. */
+double cmd_stats_fps(const struct cmd_stats *);
+/* Median seconds of a frame, over the later half of the clip and at most the last CMD_STATS_WINDOW frames. */
+double cmd_stats_steady(const struct cmd_stats *);
+
+/* Sorts v[n]. */
+double cmd_median(double *v, size_t n);
+
+/* Everything that --stats tells; pointers may be NULL where a part never opened. */
+struct cmd_stats_report {
+    const struct cmd_stats *stats;
+    const struct s2_session *session;
+    const struct fmt_video *video;
+    int n_outputs; /* writers, by name, and the seconds they worked */
+    const char *output_name[8];
+    double output_seconds[8];
+    const struct s2_model_info *model;
+    const char *input, *device, *precision, *late;
+    int n_objects, threads;
+    int64_t frames_expected;
+    int status; /* exit code */
+};
+
+/* path: a file, written beside and renamed, or "-". S2_E_OUTPUT if it cannot be written. */
+enum s2_status cmd_stats_write(const struct cmd_stats_report *, const char *path, struct s2_err *);
+
+#endif
