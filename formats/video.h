@@ -1,0 +1,45 @@
+/* video.h - the parts of an open clip.
+ *
+ *   decode threads --(decoded)--> convert thread --(converted)--> fmt_video_next
+ *
+ * One thread reads a container (FFmpeg adds its own frame threads behind it); several read a list of stills. */
+#ifndef S2_FORMATS_VIDEO_H
+#define S2_FORMATS_VIDEO_H
+
+#include "video_queue.h"
+#include "video_stream.h"
+
+enum {
+    FMT_AHEAD = 4,           /* decoded frames that wait in steady state */
+    FMT_AHEAD_CONVERTED = 2, /* and converted ones */
+    FMT_STILL_THREADS = 8,   /* at most */
+    FMT_STILL_RATE = 25      /* frames a second that stills are taken to have */
+};
+
+#define FMT_FAR (INT64_C(1) << 40) /* frames: more than any clip has, and small enough to add and multiply */
+
+struct fmt_video {
+    char *path;
+    struct fmt_video_options options;
+    struct fmt_video_info info;
+    struct fmt_input input;
+    struct fmt_stream stream; /* of a container */
+    struct fmt_queue decoded, converted;
+    pthread_t thread[FMT_STILL_THREADS + 1];
+    int n_threads, still_threads;
+    struct fmt_queued taken; /* what fmt_video_next works on */
+    bool end_told;           /* fmt_video_next has reported how the clip ended */
+    _Atomic int64_t frames_seen, busy_ns;
+    /* stills */
+    _Atomic int64_t next_still; /* to be claimed by a thread, counted in delivered frames */
+    pthread_mutex_t damage;     /* guards what follows */
+    int64_t damaged_stills, first_damaged;
+    struct s2_err first_damage;
+};
+
+/* Starts the threads. S2_E_DEVICE if they cannot be had. */
+enum s2_status fmt_video_start(struct fmt_video *, struct s2_err *);
+/* Width and height of a decoded frame as displayed. */
+void fmt_displayed_size(const AVFrame *, struct fmt_orientation, int *width, int *height);
+
+#endif

@@ -1,0 +1,191 @@
+/* video_threads.c - the threads behind an open clip: decoding a container, decoding stills, converting. */
+#include "video.h"
+
+#include <math.h>
+#include <string.h>
+
+void fmt_displayed_size(const AVFrame *f, struct fmt_orientation o, int *width, int *height)
+{
+    *width = o.transpose ? f->height : f->width;
+    *height = o.transpose ? f->width : f->height;
+}
+
+static void add_busy(struct fmt_video *v, double since)
+{
+    atomic_fetch_add(&v->busy_ns, (int64_t)((s2_now() - since) * 1e9));
+}
+
+static bool in_range(const struct fmt_video_options *o, int64_t index)
+{
+    return index >= o->first && (o->end < 0 || index < o->end) && (index - o->first) % o->stride == 0;
+}
+
+static enum s2_status check_size(const struct fmt_video *v, const struct fmt_queued *item, struct s2_err *err)
+{
+    int width, height;
+    fmt_displayed_size(item->frame, item->orientation, &width, &height);
+    if (width == v->info.width && height == v->info.height) return S2_OK;
+    return s2_fail(err, S2_E_BROKEN,
+                   "%s: frame %lld%s%s is %dx%d but the first one is %dx%d; all frames must have one size", v->path,
+                   (long long)item->index, item->file ? ", " : "", item->file ? item->file : "", width, height,
+                   v->info.width, v->info.height);
+}
+
+/* ------------------------------------------------------------------ a container */
+
+/* A frame is handed on when the time of its successor is known: `held` waits for that. */
+static void *decode_stream(void *arg)
+{
+    struct fmt_video *v = arg;
+    struct fmt_queued now = {.frame = av_frame_alloc()}, held = {.frame = av_frame_alloc()};
+    struct s2_err err = {0};
+    const AVRational base = v->stream.clock.base;
+    bool holding = false, open = true, past_end = false;
+    int64_t number = 0;
+    if (!now.frame || !held.frame) s2_no_memory(&err, "a frame", sizeof(AVFrame));
+    for (int64_t index = 0; open && !err.status && !past_end; index++) {
+        double start = s2_now();
+        bool got = fmt_stream_read(&v->stream, now.frame, &now.pts);
+        add_busy(v, start);
+        now.index = index;
+        now.time = (double)now.pts * base.num / base.den;
+        now.orientation = got ? fmt_orientation_of(fmt_stream_matrix(v->stream.stream, now.frame)) : now.orientation;
+        if (holding) {
+            held.next_time = got ? now.time : INFINITY;
+            open = fmt_queue_push(&v->decoded, number++, &held);
+            holding = false;
+        }
+        if (!got) {
+            fmt_stream_verdict(&v->stream, &err);
+            break;
+        }
+        atomic_fetch_add(&v->frames_seen, 1);
+        past_end = v->options.end >= 0 && index >= v->options.end;
+        if (!past_end && !check_size(v, &now, &err) && in_range(&v->options, index)) {
+            AVFrame *spare = held.frame;
+            held = now;
+            now.frame = spare;
+            holding = true;
+        }
+        av_frame_unref(now.frame);
+    }
+    if (holding) {
+        held.next_time = INFINITY;
+        fmt_queue_push(&v->decoded, number++, &held);
+    }
+    fmt_queue_end(&v->decoded, number, &err);
+    av_frame_free(&now.frame);
+    av_frame_free(&held.frame);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ stills */
+
+static void note_damage(struct fmt_video *v, int64_t index, const struct s2_err *err)
+{
+    pthread_mutex_lock(&v->damage);
+    if (!v->damaged_stills++ || index < v->first_damaged) {
+        v->first_damaged = index;
+        v->first_damage = *err;
+    }
+    pthread_mutex_unlock(&v->damage);
+}
+
+static void stills_verdict(struct fmt_video *v, struct s2_err *err)
+{
+    pthread_mutex_lock(&v->damage);
+    if (v->damaged_stills)
+        s2_fail(err, S2_E_BROKEN, "%s: %lld of the frames are damaged or cannot be decoded, first %s: %s", v->path,
+                (long long)v->damaged_stills, v->input.stills.name[v->first_damaged], v->first_damage.text);
+    pthread_mutex_unlock(&v->damage);
+}
+
+/* Decodes still `index` into item. false: it cannot be decoded. */
+static bool read_still(struct fmt_video *v, struct fmt_still_reader *reader, int64_t index, struct fmt_queued *item)
+{
+    const struct fmt_stills *s = &v->input.stills;
+    struct s2_err err = {0};
+    bool damaged = false;
+    char path[4096];
+    double start = s2_now();
+    snprintf(path, sizeof(path), "%s%s", s->folder, s->name[index]);
+    av_frame_unref(item->frame);
+    bool ok = !fmt_still_read(reader, path, item->frame, &damaged, &err);
+    if (ok && damaged) s2_fail(&err, S2_E_BROKEN, "a part of it is missing or damaged");
+    if (err.status) note_damage(v, index, &err);
+    item->index = item->pts = index;
+    item->file = s->name[index];
+    item->time = (double)index / FMT_STILL_RATE;
+    item->next_time = index + 1 < (int64_t)s->count ? (double)(index + 1) / FMT_STILL_RATE : INFINITY;
+    if (ok) item->orientation = fmt_orientation_of(fmt_stream_matrix(NULL, item->frame));
+    add_busy(v, start);
+    return ok;
+}
+
+static void *decode_stills(void *arg)
+{
+    struct fmt_video *v = arg;
+    struct fmt_still_reader reader = {0};
+    struct fmt_queued item = {.frame = av_frame_alloc()};
+    bool open = true;
+    while (open) {
+        struct s2_err err = {0};
+        int64_t number = atomic_fetch_add(&v->next_still, 1);
+        int64_t index = v->options.first + number * v->options.stride;
+        if (!item.frame) s2_no_memory(&err, "a frame", sizeof(AVFrame));
+        bool last = index >= (int64_t)v->input.stills.count || (v->options.end >= 0 && index >= v->options.end);
+        bool got = !err.status && !last && read_still(v, &reader, index, &item);
+        if (got) {
+            atomic_fetch_add(&v->frames_seen, 1);
+            check_size(v, &item, &err);
+        }
+        if (last) stills_verdict(v, &err);
+        open = !last && !err.status && fmt_queue_push(&v->decoded, number, got ? &item : NULL);
+        if (last || err.status) fmt_queue_end(&v->decoded, number, &err);
+    }
+    av_frame_free(&item.frame);
+    fmt_still_reader_free(&reader);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ to RGB */
+
+static void *convert(void *arg)
+{
+    struct fmt_video *v = arg;
+    struct fmt_convert converter = {0};
+    struct fmt_queued from = {.frame = av_frame_alloc()}, to = {.frame = av_frame_alloc()};
+    struct s2_err err = {0};
+    int64_t number = 0;
+    bool open = from.frame && to.frame;
+    if (!open) s2_no_memory(&err, "a frame", sizeof(AVFrame));
+    while (open && !err.status && fmt_queue_pop(&v->decoded, &from)) {
+        AVFrame *rgb = to.frame;
+        to = from;
+        to.frame = rgb;
+        double start = s2_now();
+        if (!fmt_convert_frame(&converter, from.frame, to.frame, &err)) {
+            av_frame_unref(from.frame);
+            add_busy(v, start);
+            open = fmt_queue_push(&v->converted, number++, &to);
+        }
+    }
+    fmt_queue_end(&v->converted, number, err.status ? &err : &v->decoded.end);
+    fmt_queue_stop(&v->decoded);
+    av_frame_free(&from.frame);
+    av_frame_free(&to.frame);
+    fmt_convert_free(&converter);
+    return NULL;
+}
+
+enum s2_status fmt_video_start(struct fmt_video *v, struct s2_err *err)
+{
+    int decoders = v->input.is_stills ? v->still_threads : 1;
+    for (int i = 0; i <= decoders; i++) {
+        void *(*run)(void *) = i == decoders ? convert : v->input.is_stills ? decode_stills : decode_stream;
+        if (pthread_create(&v->thread[i], NULL, run, v))
+            return s2_fail(err, S2_E_DEVICE, "%s: the decoder's threads cannot be started", v->path);
+        v->n_threads++;
+    }
+    return S2_OK;
+}
