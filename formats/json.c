@@ -90,6 +90,11 @@ static bool equal_word(const char *p, size_t n, const char *word)
     return n == strlen(word) && !strncasecmp(p, word, n);
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 static bool in_word(char c)
 {
     return isalnum((uint8_t)c) || (c && strchr("+-._", c));
@@ -120,9 +125,12 @@ static enum s2_status scan_word(struct scan *s)
 /* Tokens one by one: what cJSON accepts but JSON does not, and what would be too much. */
 static enum s2_status scan_text(struct scan *s)
 {
+    size_t comma = SIZE_MAX; // where, if it is the last token
     while (s->i < s->size) {
         char c = s->text[s->i];
         enum s2_status status = S2_OK;
+        if ((c == ']' || c == '}') && comma != SIZE_MAX) return fail_at(s, comma, "a comma before the closing '%c'", c);
+        if (!is_blank(c)) comma = c == ',' ? s->i : SIZE_MAX;
         if (c == '[' || c == '{') {
             if (++s->depth > FMT_JSON_MAX_DEPTH)
                 return fail_at(s, s->i, "more than %d levels of brackets", FMT_JSON_MAX_DEPTH);
@@ -135,7 +143,7 @@ static enum s2_status scan_text(struct scan *s)
                 return fail_at(s, s->i, "more than %d values; write masks as compressed run lengths",
                                FMT_JSON_MAX_VALUES);
             s->i++;
-        } else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+        } else if (is_blank(c)) {
             s->i++;
         } else if (c == '"') {
             status = scan_string(s);
@@ -158,22 +166,14 @@ static enum s2_status scan_text(struct scan *s)
 /* cJSON's opinion on a text whose tokens are all right: something missing or too much between them. */
 static enum s2_status fail_syntax(const struct scan *s, size_t at)
 {
-    const char *blank = " \t\r\n";
     size_t end = s->size;
-    while (end > 0 && strchr(blank, s->text[end - 1])) end--;
-    while (at < end && strchr(blank, s->text[at])) at++;
+    while (end > 0 && is_blank(s->text[end - 1])) end--;
+    while (at < end && is_blank(s->text[at])) at++;
     if (at + 1 >= end && s->depth > 0) return fail_at(s, end, "the text ends here; a closing bracket is missing");
     if (at >= end) at = end - 1;
     size_t before = at;
-    while (before > 0 && strchr(blank, s->text[before - 1])) before--;
+    while (before > 0 && is_blank(s->text[before - 1])) before--;
     char c = s->text[at], last = before ? s->text[before - 1] : 0;
-    if (last == ',' && strchr("]}", c)) return fail_at(s, before - 1, "a comma before the closing '%c'", c);
-    if (c == ',' && at + 1 < s->size) {
-        size_t next = at + 1;
-        while (next < s->size && strchr(blank, s->text[next])) next++;
-        if (next < s->size && strchr("]}", s->text[next]))
-            return fail_at(s, at, "a comma before the closing '%c'", s->text[next]);
-    }
     if (c == '\\') return fail_at(s, at, "an unknown escape in a string");
     bool value = c == '"' || c == '{' || c == '[' || isalnum((uint8_t)c) || c == '-';
     bool after_value = last == '"' || last == '}' || last == ']' || isalnum((uint8_t)last);
@@ -194,7 +194,7 @@ enum s2_status fmt_json_parse(cJSON **out, const char *name, const char *text, s
     if (status) return status;
 
     size_t first = 0;
-    while (first < size && strchr(" \t\r\n", text[first])) first++;
+    while (first < size && is_blank(text[first])) first++;
     if (first == size) return s2_fail(err, S2_E_USAGE, "%s: is empty", name);
 
     const char *end = NULL;
@@ -204,7 +204,7 @@ enum s2_status fmt_json_parse(cJSON **out, const char *name, const char *text, s
         return fail_syntax(&s, at);
     }
     for (first = (size_t)(end - text); first < size; first++) {
-        if (strchr(" \t\r\n", text[first])) continue;
+        if (is_blank(text[first])) continue;
         cJSON_Delete(json);
         return fail_at(&s, first, "there is more text behind the end of the JSON value");
     }
