@@ -1,0 +1,147 @@
+/* backend.c - opens the CPU backend: threads, instruction set, scratch memory, the operator table. */
+#include "cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+void cpu_no_memory(struct cpu_backend *cpu, const char *what, size_t bytes)
+{
+    cpu->base.skip = true;
+    s2_no_memory(&cpu->base.err, what, bytes);
+}
+
+bool cpu_scratch(struct cpu_backend *cpu, size_t shared, size_t local)
+{
+    shared = aligned(shared);
+    local = aligned(local);
+    const size_t need = shared + local * (size_t)cpu->threads;
+    cpu->shared_size = shared;
+    cpu->local_size = local;
+    if (need <= cpu->scratch_size) return true;
+    free(cpu->scratch);
+    cpu->scratch_size = 0;
+    cpu->scratch = aligned_alloc(64, need);
+    if (!cpu->scratch) {
+        cpu_no_memory(cpu, "the scratch of an operator", need);
+        return false;
+    }
+    cpu->scratch_size = need;
+    memset(cpu->scratch, 0, need); /* page faults now, not in every frame's first pass */
+    return true;
+}
+
+int cpu_piece(const struct cpu_backend *cpu, int64_t n, int unit, int most)
+{
+    const int64_t pieces = 4 * cpu->threads;
+    const int64_t size = (n + pieces - 1) / pieces;
+    const int piece = size >= most ? most : (int)size;
+    return cpu_round_up(piece > 0 ? piece : 1, unit);
+}
+
+static void *cpu_alloc(struct s2_backend *be, size_t bytes)
+{
+    size_t padded;
+    void *p = s2_add(bytes, 64, &padded) ? aligned_alloc(64, padded / 64 * 64) : NULL;
+    if (!p) cpu_no_memory(cpu_of(be), "tensors", bytes);
+    return p;
+}
+
+static void cpu_free(struct s2_backend *be, void *p)
+{
+    (void)be;
+    free(p);
+}
+
+static void cpu_copy(struct s2_backend *be, void *dst, const void *src, size_t bytes)
+{
+    if (!be->skip && bytes > 0) memcpy(dst, src, bytes);
+}
+
+static void cpu_close(struct s2_backend *be)
+{
+    if (!be) return;
+    free(cpu_of(be)->scratch);
+    free(be);
+}
+
+static const struct s2_ops ops = {
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .linear_create = cpu_linear_create,
+    .linear_destroy = cpu_linear_destroy,
+    .conv_create = cpu_conv_create,
+    .conv_destroy = cpu_conv_destroy,
+    .close = cpu_close,
+    .preprocess = cpu_preprocess,
+    .conv = cpu_conv,
+    .max_pool2 = cpu_max_pool2,
+    .upsample2_add = cpu_upsample2_add,
+    .linear = cpu_linear,
+    .layer_norm = cpu_layer_norm,
+    .mlp = cpu_mlp,
+    .add = cpu_add,
+    .rope = cpu_rope,
+    .attention = cpu_attention,
+    .window_attention = cpu_window_attention,
+    .take = cpu_take,
+    .concat = cpu_concat,
+    .point_tokens = cpu_point_tokens,
+    .deconv2 = cpu_deconv2,
+    .mask_logits = cpu_mask_logits,
+    .choose = cpu_choose,
+    .where_absent = cpu_where_absent,
+    .clamp = cpu_clamp,
+    .fill_holes = cpu_fill_holes,
+    .video_masks = cpu_video_masks,
+    .memory_mask = cpu_memory_mask,
+    .bank_store = cpu_bank_store,
+    .pointer_positions = cpu_pointer_positions,
+    .memory_attention = cpu_memory_attention,
+};
+
+/* The widest instruction set of this machine that the environment does not forbid. */
+static const struct cpu_kern *choose_kern(void)
+{
+    const char *most = getenv("SAM2TRACK_CPU");
+    int level = most && !strcmp(most, "base") ? 0 : most && !strcmp(most, "avx2") ? 1 : 2;
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (level >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return &cpu_kern_avx512;
+    if (level >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &cpu_kern_avx2;
+#endif
+    (void)level;
+    return &cpu_kern_base;
+}
+
+struct s2_backend *s2_cpu_open(int threads, struct s2_err *err)
+{
+    struct cpu_backend *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) {
+        s2_no_memory(err, "the backend", sizeof *cpu);
+        return NULL;
+    }
+    cpu->base.ops = &ops;
+    cpu->base.name = "cpu";
+    cpu->base.act = S2_F32;
+    cpu->base.max_batch = 4;
+    cpu->kern = choose_kern();
+    cpu->threads = threads > 0 ? threads : omp_get_num_procs();
+    snprintf(cpu->text, sizeof cpu->text, "%s, %d thread%s", cpu->kern->name, cpu->threads,
+             cpu->threads == 1 ? "" : "s");
+    return &cpu->base;
+}
+
+const char *s2_cpu_describe(const struct s2_backend *be)
+{
+    return ((const struct cpu_backend *)be)->text;
+}

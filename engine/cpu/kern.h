@@ -1,0 +1,114 @@
+/* kern.h - the serial kernels of the CPU backend, one table per instruction set.
+ *
+ * engine/cpu/kern_*.c are compiled once per instruction set; K(name) carries its suffix. The ordinary files
+ * of this folder cut the work into pieces, give each thread its piece and its memory, and call these. A kernel
+ * computes each output row the same way wherever the cut lies, so results do not depend on the cut. */
+#ifndef S2_CPU_KERN_H
+#define S2_CPU_KERN_H
+
+#include "../ops.h"
+
+#ifndef K
+#define K(name) name##_base
+#endif
+
+/* One product C[m][n] = act(A[m][k] B + bias), or C += A B + bias with accumulate (act NONE then). B is packed:
+ * panels of `panel` columns, each [k][panel], panel_stride floats from one to the next. bias holds a whole
+ * number of panels, or is NULL. */
+struct cpu_product {
+    int m, n, k;
+    const float *a, *b, *bias;
+    float *c;
+    ptrdiff_t lda, ldc, panel_stride;
+    bool accumulate;
+    enum s2_act act;
+};
+
+/* One-head attention of query rows against packed keys and values, see cpu_keys_*. */
+struct cpu_attend {
+    const float *q, *keys, *values; /* q rows ldq apart; keys and values packed */
+    float *y;
+    ptrdiff_t ldq, ldy;
+    int n_keys, d, dv;
+};
+
+/* One window and one head of Hiera's attention. Strides in floats. */
+struct cpu_window {
+    const float *qkv; /* q of the window's first token and head; k and v lie o and 2o behind */
+    const float *pad; /* the same for a padding token */
+    float *y;
+    ptrdiff_t o;          /* channels of all heads */
+    ptrdiff_t row, token; /* from one map row and token to the next: W*3*o, 3*o */
+    ptrdiff_t y_row, y_token;
+    int h, w;  /* real tokens of the window */
+    int n_pad; /* padding tokens */
+    int d;
+    bool pool;
+};
+
+struct cpu_kern {
+    const char *name;
+    int panel;     /* columns of a packed panel */
+    int rows;      /* rows of a register tile: cuts in multiples of it cost least */
+    int key_block; /* keys of an attention step */
+
+    /* dst[panel][k][panel columns] from B[i][j] = b[i*row + j*col], i < k, j < n; columns behind n are 0 */
+    void (*pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdiff_t col);
+    void (*product)(const struct cpu_product *);
+
+    /* floats that the keys and values of n_keys keys take when packed */
+    size_t (*keys_size)(int n_keys, int d);
+    size_t (*values_size)(int n_keys, int dv);
+    /* pack keys first .. first+count-1 of n_keys; first is a multiple of key_block, count at most key_block;
+     * k and v point to key `first` */
+    void (*keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int n_keys, int d);
+    void (*values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int n_keys, int dv);
+    /* rows first .. first+count-1; local holds attend_size(count, d, dv) floats */
+    size_t (*attend_size)(int count, int d, int dv);
+    void (*attend)(const struct cpu_attend *, int first, int count, float *local);
+    size_t (*window_size)(int keys, int d); /* keys: tokens of a window, plus one for padding */
+    void (*window)(const struct cpu_window *, float *local);
+
+    void (*layer_norm)(float *y, const float *x, const struct s2_norm *, size_t rows, enum s2_act);
+    void (*activate)(float *x, size_t n, enum s2_act);
+    void (*axpy)(float *y, const float *a, const float *b, float s, size_t n); /* y = a + s b */
+    void (*rope)(float *x, const float *table, int c);                         /* one token */
+    void (*max4)(float *y, const float *a, const float *b, const float *c, const float *d, size_t n);
+    void (*clamp)(float *y, const float *x, float lo, float hi, size_t n);
+    float (*dot)(const float *a, const float *b, int n);
+    /* y = the bf16 memory token + pe + tpos */
+    void (*memory_token)(float *y, const uint16_t *mem, const float *pe, const float *tpos, int n);
+    void (*widen)(float *y, const uint16_t *x, size_t n);  /* bf16 to f32 */
+    void (*narrow)(uint16_t *y, const float *x, size_t n); /* f32 to bf16, nearest even */
+    void (*sigmoid20)(float *y, size_t n);                 /* y = 20 sigmoid(y) - 10 */
+    /* y[i][c] += sum over t < taps of x[i+t][c] w[t][c], i < width, c < n: one row of a depthwise kernel */
+    void (*depthwise)(float *y, const float *x, const float *w, int width, int taps, int n);
+};
+
+extern const struct cpu_kern cpu_kern_base, cpu_kern_avx2, cpu_kern_avx512;
+
+/* the parts of the table, for kern_table.c */
+void K(cpu_pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdiff_t col);
+void K(cpu_product)(const struct cpu_product *);
+size_t K(cpu_keys_size)(int n_keys, int d);
+size_t K(cpu_values_size)(int n_keys, int dv);
+void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int n_keys, int d);
+void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int n_keys, int dv);
+size_t K(cpu_attend_size)(int count, int d, int dv);
+void K(cpu_attend)(const struct cpu_attend *, int first, int count, float *local);
+size_t K(cpu_window_size)(int keys, int d);
+void K(cpu_window)(const struct cpu_window *, float *local);
+void K(cpu_layer_norm)(float *y, const float *x, const struct s2_norm *, size_t rows, enum s2_act);
+void K(cpu_activate)(float *x, size_t n, enum s2_act);
+void K(cpu_axpy)(float *y, const float *a, const float *b, float s, size_t n);
+void K(cpu_rope)(float *x, const float *table, int c);
+void K(cpu_max4)(float *y, const float *a, const float *b, const float *c, const float *d, size_t n);
+void K(cpu_clamp)(float *y, const float *x, float lo, float hi, size_t n);
+float K(cpu_dot)(const float *a, const float *b, int n);
+void K(cpu_memory_token)(float *y, const uint16_t *mem, const float *pe, const float *tpos, int n);
+void K(cpu_widen)(float *y, const uint16_t *x, size_t n);
+void K(cpu_narrow)(uint16_t *y, const float *x, size_t n);
+void K(cpu_sigmoid20)(float *y, size_t n);
+void K(cpu_depthwise)(float *y, const float *x, const float *w, int width, int taps, int n);
+
+#endif

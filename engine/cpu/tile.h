@@ -1,0 +1,89 @@
+/* tile.h - the register tile that every product of the CPU backend is made of: up to TILE_ROWS rows times one
+ * or two vectors of columns, accumulated over k in registers. */
+#ifndef S2_CPU_TILE_H
+#define S2_CPU_TILE_H
+
+#include "vec.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct tile {
+    const float *a, *b, *bias; /* b: [k][PANEL]; bias NULL: none */
+    float *c;
+    ptrdiff_t lda, ldc;
+    int k;
+    bool add; /* c += instead of c = */
+};
+
+static inline __attribute__((always_inline)) void tile_fixed(const struct tile *t, const int rows, const int vecs)
+{
+    vf acc[TILE_ROWS][2];
+    const ptrdiff_t lda = t->lda, ldc = t->ldc;
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < vecs; j++) acc[i][j] = (vf){0};
+    const float *a = t->a, *b = t->b;
+    for (int k = 0; k < t->k; k++, b += PANEL, a++) {
+        vf col[2];
+#pragma GCC unroll 2
+        for (int j = 0; j < vecs; j++) col[j] = v_load(b + j * VW);
+#pragma GCC unroll 14
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+            for (int j = 0; j < vecs; j++) acc[i][j] += a[i * lda] * col[j];
+    }
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < vecs; j++) {
+            float *c = t->c + i * ldc + j * VW;
+            if (t->bias) acc[i][j] += v_load(t->bias + j * VW);
+            v_store(c, t->add ? v_load(c) + acc[i][j] : acc[i][j]);
+        }
+}
+
+#define TILE_CASE(rows)                                                                                                \
+    case rows:                                                                                                         \
+        if (vecs == 1)                                                                                                 \
+            tile_fixed(t, rows, 1);                                                                                    \
+        else                                                                                                           \
+            tile_fixed(t, rows, 2);                                                                                    \
+        break;
+
+/* rows 1 .. TILE_ROWS, vecs 1 or 2 */
+static void tile_run(const struct tile *t, int rows, int vecs)
+{
+    switch (rows) {
+        TILE_CASE(1)
+        TILE_CASE(2)
+        TILE_CASE(3)
+        TILE_CASE(4)
+        TILE_CASE(5)
+        TILE_CASE(6)
+#if TILE_ROWS > 6
+        TILE_CASE(7)
+        TILE_CASE(8)
+        TILE_CASE(9)
+        TILE_CASE(10)
+        TILE_CASE(11)
+        TILE_CASE(12)
+#endif
+#if TILE_ROWS > 12
+        TILE_CASE(13)
+        TILE_CASE(14)
+#endif
+    }
+}
+
+#undef TILE_CASE
+
+/* m rows cut into groups of nearly equal size, as few as fit: the size of the group that starts at row i */
+static inline int tile_group(int m, int i)
+{
+    int left = m - i, groups = (left + TILE_ROWS - 1) / TILE_ROWS;
+    return (left + groups - 1) / groups;
+}
+
+#endif
