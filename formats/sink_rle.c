@@ -1,0 +1,248 @@
+/* sink_rle.c - masks as COCO run lengths in JSON: one document (.json), or a header and a line a frame (.jsonl,
+ * and "-" on stdout). Fields: sam2track-formats(5).
+ *
+ * Memory does not grow with the clip. A document is closed after every frame, and the next frame overwrites the
+ * closing brackets, so that the file is valid JSON at any moment; when the disk fills, what fitted before stays.
+ * Stdout and names of pipes or devices get JSON lines without a temporary name. */
+#include "sink.h"
+#include "text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DOCUMENT_END "\n]}\n"
+
+struct sink_rle {
+    struct fmt_sink sink; /* first */
+    const struct fmt_outputs_config *config;
+    const char *name; /* for sentences */
+    char *part;       /* temporary name; NULL: written straight to a stream */
+    bool document;
+    int fd;
+    int64_t end; /* bytes that stand; a document's closing brackets lie behind */
+    bool headed; /* the header is written */
+    int64_t frames;
+    struct fmt_text text, counts;
+    pthread_t hasher;
+    bool hashing;
+    char sha256[65]; /* "": not known */
+};
+
+/* ------------------------------------------------------------------ text */
+
+static void *hash_model(void *arg)
+{
+    struct sink_rle *s = arg;
+    struct s2_err err = {0};
+    if (fmt_checkpoint_sha256(s->config->model_file, s->sha256, &err)) {
+        s->sha256[0] = 0;
+        s2_log(S2_LOG_WARN, "%s; \"sha256\" is null in %s", err.text, s->name);
+    }
+    return NULL;
+}
+
+static void join_hasher(struct sink_rle *s)
+{
+    if (s->hashing) pthread_join(s->hasher, NULL);
+    s->hashing = false;
+}
+
+static bool put_key(struct fmt_text *t, const char *key, const char *value)
+{
+    return fmt_text_puts(t, key) && fmt_text_json_string(t, value);
+}
+
+static bool put_header(struct sink_rle *s, struct fmt_text *t)
+{
+    const struct fmt_outputs_config *c = s->config;
+    const char *gap = s->document ? "\n " : " ";
+    bool ok = fmt_text_printf(t, "{\"format\": \"sam2track-rle\", \"version\": 1,%s\"video\": {", gap);
+    ok = ok && put_key(t, "\"path\": ", c->input_path);
+    ok = ok && fmt_text_printf(t, ", \"width\": %d, \"height\": %d, \"time_base\": \"%d/%d\", \"fps\": ", c->width,
+                               c->height, c->time_base_num, c->time_base_den);
+    ok = ok && fmt_text_json_number(t, c->fps, 9);
+    ok = ok && fmt_text_printf(t, "},%s\"model\": {", gap);
+    ok = ok && put_key(t, "\"file\": ", c->model_file) && put_key(t, ", \"name\": ", c->model_name);
+    ok = ok && put_key(t, ", \"sha256\": ", s->sha256[0] ? s->sha256 : NULL);
+    ok = ok && fmt_text_printf(t, ", \"size\": %d", c->model_size);
+    ok = ok && put_key(t, ", \"precision\": ", c->precision) && put_key(t, ", \"device\": ", c->device);
+    ok = ok && put_key(t, ", \"graph\": ", c->graph);
+    ok = ok && fmt_text_printf(t, "},%s\"objects\": [", gap);
+    for (size_t i = 0; i < c->n_objects && ok; i++) {
+        ok = fmt_text_printf(t, "%s{\"id\": %d", i ? ", " : "", c->objects[i].id);
+        if (ok && c->objects[i].label) ok = put_key(t, ", \"label\": ", c->objects[i].label);
+        ok = ok && fmt_text_puts(t, "}");
+    }
+    ok = ok && fmt_text_puts(t, "]");
+    return ok && (s->document ? fmt_text_puts(t, ",\n \"frames\": [" DOCUMENT_END) : fmt_text_puts(t, "}\n"));
+}
+
+/* A number that reads back as the same float, with as few digits as that takes. */
+static bool put_float(struct fmt_text *t, float value)
+{
+    int digits = 1;
+    for (char text[32]; digits < 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value) break;
+    }
+    return fmt_text_json_number(t, (double)value, digits);
+}
+
+static bool put_object(struct sink_rle *s, struct fmt_text *t, int id, const struct fmt_record_object *o)
+{
+    struct fmt_rle_stats stats;
+    fmt_text_clear(&s->counts);
+    if (fmt_rle_encode(&o->bits, &s->counts, &stats, NULL)) return false;
+    bool ok = fmt_text_printf(t, "{\"id\": %d, \"score\": ", id) && put_float(t, o->score);
+    ok = ok && fmt_text_puts(t, ", \"iou\": ") && put_float(t, o->iou);
+    ok = ok && fmt_text_printf(t, ", \"area\": %lld, \"bbox\": [%d, %d, %d, %d], \"segmentation\": {\"size\": [%d, %d]",
+                               (long long)stats.area, stats.bbox[0], stats.bbox[1], stats.bbox[2], stats.bbox[3],
+                               o->bits.height, o->bits.width);
+    return ok && put_key(t, ", \"counts\": ", s->counts.data) && fmt_text_puts(t, "}}");
+}
+
+static bool put_frame(struct sink_rle *s, struct fmt_text *t, const struct fmt_record *r)
+{
+    bool ok = !s->document || fmt_text_puts(t, s->frames ? ",\n  " : "\n  ");
+    ok = ok && fmt_text_printf(t, "{\"frame\": %lld, \"time\": ", (long long)r->frame.index);
+    ok = ok && fmt_text_json_number(t, round(r->frame.time * 1e6) / 1e6, 15);
+    ok = ok && fmt_text_puts(t, ", \"objects\": [");
+    const char *separator = "";
+    for (size_t i = 0; i < s->config->n_objects && ok; i++) {
+        if (!r->object[i].started) continue;
+        ok = fmt_text_puts(t, separator) && put_object(s, t, s->config->objects[i].id, &r->object[i]);
+        separator = ", ";
+    }
+    ok = ok && fmt_text_puts(t, "]}");
+    return ok && fmt_text_puts(t, s->document ? DOCUMENT_END : "\n");
+}
+
+/* ------------------------------------------------------------------ bytes */
+
+/* s->text becomes part of the file, whole or not at all. */
+static enum s2_status append(struct sink_rle *s, struct s2_err *err)
+{
+    int error = fmt_output_write(s->fd, s->text.data, s->text.size, s->part ? s->end : -1);
+    size_t tail = s->document ? strlen(DOCUMENT_END) : 0;
+    if (!error) {
+        s->end += (int64_t)(s->text.size - tail);
+        return S2_OK;
+    }
+    if (s->part && ftruncate(s->fd, s->end) == 0 && s->document && s->headed)
+        fmt_output_write(s->fd, DOCUMENT_END, tail, s->end);
+    return fmt_output_failed(err, s->name, "cannot be written", error);
+}
+
+static enum s2_status write_header(struct sink_rle *s, struct s2_err *err)
+{
+    join_hasher(s);
+    fmt_text_clear(&s->text);
+    if (!put_header(s, &s->text)) return s2_no_memory(err, "the header of the RLE output", s->text.capacity);
+    enum s2_status status = append(s, err);
+    s->headed = status == S2_OK;
+    return status;
+}
+
+static enum s2_status write_frame(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
+{
+    (void)worker;
+    struct sink_rle *s = (struct sink_rle *)sink;
+    enum s2_status status = s->headed ? S2_OK : write_header(s, err);
+    if (status) return status;
+    fmt_text_clear(&s->text);
+    if (!put_frame(s, &s->text, r)) return s2_no_memory(err, "the masks of a frame as RLE", s->text.capacity);
+    status = append(s, err);
+    if (!status) s->frames++;
+    return status;
+}
+
+static enum s2_status finish(struct fmt_sink *sink, struct s2_err *err)
+{
+    struct sink_rle *s = (struct sink_rle *)sink;
+    enum s2_status status = s->headed ? S2_OK : write_header(s, err);
+    if (status || !s->part) return status;
+    int error = close(s->fd) == 0 ? 0 : errno;
+    s->fd = -1;
+    if (!error && rename(s->part, s->config->rle_path) != 0) error = errno;
+    if (error) return fmt_output_failed(err, s->name, "cannot be written", error);
+    free(s->part);
+    s->part = NULL;
+    return S2_OK;
+}
+
+static void free_sink(struct fmt_sink *sink)
+{
+    struct sink_rle *s = (struct sink_rle *)sink;
+    join_hasher(s);
+    if (s->fd >= 0 && s->fd != STDOUT_FILENO) close(s->fd);
+    if (s->part) unlink(s->part);
+    free(s->part);
+    fmt_text_free(&s->text);
+    fmt_text_free(&s->counts);
+    free(s);
+}
+
+/* ------------------------------------------------------------------ open */
+
+static bool ends_with(const char *path, const char *ending)
+{
+    size_t n = strlen(path), m = strlen(ending);
+    return n > m && strcasecmp(path + n - m, ending) == 0;
+}
+
+static enum s2_status open_file(struct sink_rle *s, struct s2_err *err)
+{
+    const char *path = s->config->rle_path;
+    struct stat st;
+    if (strcmp(path, "-") == 0) {
+        s->fd = STDOUT_FILENO;
+        s->name = "standard output";
+        return S2_OK;
+    }
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
+        s->fd = open(path, O_WRONLY | O_CLOEXEC);
+        return s->fd >= 0 ? S2_OK : fmt_output_failed(err, path, "cannot be written", errno);
+    }
+    s->document = ends_with(path, ".json");
+    if (!s->document && !ends_with(path, ".jsonl"))
+        return s2_fail(err, S2_E_USAGE,
+                       "%s: --rle writes .json (one document), .jsonl (a line a frame) or - (lines on standard output)",
+                       path);
+    enum s2_status status = fmt_output_check_file(path, s->config->overwrite, err);
+    if (status) return status;
+    s->part = fmt_output_part(path);
+    if (!s->part) return s2_no_memory(err, "a path", strlen(path));
+    s->fd = open(s->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return s->fd >= 0 ? S2_OK : fmt_output_failed(err, path, "cannot be written", errno);
+}
+
+enum s2_status fmt_sink_rle_open(struct fmt_sink **out, const struct fmt_outputs_config *c, struct s2_err *err)
+{
+    *out = NULL;
+    struct sink_rle *s = calloc(1, sizeof *s);
+    if (!s) return s2_no_memory(err, "the RLE writer", sizeof *s);
+    s->sink = (struct fmt_sink){.name = "rle", .workers = 1, .write = write_frame, .finish = finish, .free = free_sink};
+    s->config = c;
+    s->name = c->rle_path;
+    s->fd = -1;
+    enum s2_status status = open_file(s, err);
+    if (!status && c->model_file) {
+        int error = pthread_create(&s->hasher, NULL, hash_model, s);
+        s->hashing = !error;
+        if (error) status = s2_fail(err, S2_E_DEVICE, "no thread for hashing the model: %s", strerror(error));
+    }
+    if (status) {
+        free_sink(&s->sink);
+        return status;
+    }
+    *out = &s->sink;
+    return S2_OK;
+}
