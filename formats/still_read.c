@@ -56,8 +56,10 @@ static int open_decoder(struct fmt_still_reader *r, const AVCodecParameters *par
     return avcodec_open2(r->decoder, codec, NULL);
 }
 
-static int decode(struct fmt_still_reader *r, AVFrame *out)
+/* strict: errors that the decoder would paint over are failures. */
+static int decode(struct fmt_still_reader *r, bool strict, AVFrame *out)
 {
+    r->decoder->err_recognition = AV_EF_CRCCHECK | (strict ? AV_EF_EXPLODE : 0);
     int ret = avcodec_send_packet(r->decoder, r->packet);
     if (ret < 0) return ret;
     if ((ret = avcodec_receive_frame(r->decoder, out)) == AVERROR(EAGAIN)) {
@@ -78,8 +80,12 @@ enum s2_status fmt_still_read(struct fmt_still_reader *r, const char *path, AVFr
     int ret = open_container(path, &format);
     if (ret >= 0) ret = read_packet(format, r->packet);
     if (ret >= 0) ret = open_decoder(r, format->streams[r->packet->stream_index]->codecpar);
-    if (ret >= 0) ret = decode(r, out);
-    *damaged = ret >= 0 && (out->decode_error_flags || r->packet->flags & AV_PKT_FLAG_CORRUPT);
+    if (ret >= 0) ret = decode(r, true, out);
+    *damaged = ret == AVERROR_INVALIDDATA && r->packet->size > 0;
+    if (*damaged) {
+        avcodec_flush_buffers(r->decoder);
+        ret = decode(r, false, out);
+    }
     av_packet_unref(r->packet);
     avformat_close_input(&format);
     if (ret == AVERROR(ENOMEM)) return s2_no_memory(err, "a picture", (size_t)1 << 20);

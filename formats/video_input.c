@@ -147,6 +147,15 @@ static enum s2_status open_container(struct fmt_input *in, struct s2_err *err)
     return S2_OK;
 }
 
+/* A file that holds one picture, by its container and its name: such a file has a name to give to its mask. */
+static bool is_picture(const struct fmt_input *in, const char *path)
+{
+    const char *container = in->format->iformat->name;
+    size_t n = strlen(container);
+    bool images = !strcmp(container, "image2") || (n > 5 && !strcmp(container + n - 5, "_pipe"));
+    return images && !in->pipe && !in->is_network && av_match_ext(path, "png,jpg,jpeg,bmp,webp,tif,tiff,pnm,ppm,pgm");
+}
+
 enum s2_status fmt_input_open(struct fmt_input *in, const char *path, bool allow_network, const atomic_bool *stop,
                               struct s2_err *err)
 {
@@ -154,7 +163,7 @@ enum s2_status fmt_input_open(struct fmt_input *in, const char *path, bool allow
     *in = (struct fmt_input){.name = path, .fd = -1, .stop = stop};
     enum s2_status status = classify(in, path, allow_network, err);
     if (!status && !in->is_stills) status = open_container(in, err);
-    if (!status && in->format && !strcmp(in->format->iformat->name, "image2")) {
+    if (!status && in->format && is_picture(in, path)) {
         avformat_close_input(&in->format);
         in->is_stills = true;
         status = fmt_stills_single(&in->stills, path, err);

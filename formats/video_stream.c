@@ -96,6 +96,12 @@ static struct fmt_clock make_clock(const AVStream *st)
 
 static enum s2_status nothing_decoded(const struct fmt_stream *s, struct s2_err *err)
 {
+    if (s->read_error && s->in->pipe && !s->in->pipe->seekable)
+        return s2_fail(
+            err, S2_E_INPUT,
+            "%s: cannot be read as a stream, probably because its index stands behind its frames; give it as "
+            "a file, or put the index first (ffmpeg -i IN -c copy -movflags +faststart OUT)",
+            s->in->name);
     if (s->read_error || s->bad_packets || s->corrupt_packets)
         return s2_fail(err, S2_E_INPUT, "%s: no frame of its video (%s) can be decoded; the file is damaged",
                        s->in->name, codec_name(s->stream->codecpar));

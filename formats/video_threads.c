@@ -95,8 +95,8 @@ static void stills_verdict(struct fmt_video *v, struct s2_err *err)
 {
     pthread_mutex_lock(&v->damage);
     if (v->damaged_stills)
-        s2_fail(err, S2_E_BROKEN, "%s: %lld of the frames are damaged or cannot be decoded, first %s: %s", v->path,
-                (long long)v->damaged_stills, v->input.stills.name[v->first_damaged], v->first_damage.text);
+        s2_fail(err, S2_E_BROKEN, "%s: damaged pictures: %lld, first %s: %s", v->path, (long long)v->damaged_stills,
+                v->input.stills.name[v->first_damaged], v->first_damage.text);
     pthread_mutex_unlock(&v->damage);
 }
 
@@ -111,7 +111,7 @@ static bool read_still(struct fmt_video *v, struct fmt_still_reader *reader, int
     snprintf(path, sizeof(path), "%s%s", s->folder, s->name[index]);
     av_frame_unref(item->frame);
     bool ok = !fmt_still_read(reader, path, item->frame, &damaged, &err);
-    if (ok && damaged) s2_fail(&err, S2_E_BROKEN, "a part of it is missing or damaged");
+    if (ok && damaged) s2_fail(&err, S2_E_BROKEN, "a part of the picture is missing or damaged");
     if (err.status) note_damage(v, index, &err);
     item->index = item->pts = index;
     item->file = s->name[index];
