@@ -19,11 +19,11 @@ bool cmd_parse_int64(const char *text, int64_t *out)
     return true;
 }
 
-/* Edit distance with swaps of neighbours (optimal string alignment); words longer than MAX_WORD are far. */
+/* Edit distance with swaps of neighbours (optimal string alignment); words longer than MAX_WORD are far away. */
 static size_t distance(const char *a, const char *b)
 {
     const size_t n = strlen(a), m = strlen(b);
-    if (n > MAX_WORD || m > MAX_WORD) return MAX_WORD;
+    if (n > MAX_WORD || m > MAX_WORD) return SIZE_MAX;
     size_t d[MAX_WORD + 1][MAX_WORD + 1];
     for (size_t i = 0; i <= n; i++) d[i][0] = i;
     for (size_t j = 0; j <= m; j++) d[0][j] = j;

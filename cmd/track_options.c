@@ -97,12 +97,11 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
 {
     const struct cmd_option table[] = {
         {CMD_GROUP, .help = "Model"},
-        {CMD_TEXT, 'm', "model", "FILE", "checkpoint, .pt or .safetensors; its size is recognised", .value = &o->model,
-         .fallback = "none, required"},
-        {CMD_CHOICE, 0, "size", NULL, "side of the model's input; 512 is about four times faster, less exact",
-         .value = &o->size, .choices = "1024|512", .fallback = "the model's"},
+        {CMD_TEXT, 'm', "model", "FILE", "checkpoint, .pt or .safetensors; required", .value = &o->model},
+        {CMD_CHOICE, 0, "size", NULL, "side of the model's input; 512 is faster, less exact", .value = &o->size,
+         .choices = "1024|512", .fallback = "the model's"},
 
-        {CMD_GROUP, .help = "Prompts, either a file or quick ones (repeatable; FRAME and ID: 0 and 1 if left out)"},
+        {CMD_GROUP, .help = "Prompts, from a file or quick ones (repeatable; without @FRAME #ID: frame 0, object 1)"},
         {CMD_TEXT, 'p', "prompts", "FILE", "prompts in JSON, see sam2track-formats(5); - is stdin",
          .value = &o->prompts_file},
         {CMD_CALL, 0, "point", "X,Y[,0|1][@FRAME][#ID]", "a click, 1 (or nothing) on the object, 0 beside it",
@@ -112,9 +111,8 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
         {CMD_CALL, 0, "mask", "FILE[@FRAME][#ID]", "an image of the clip's size, not zero on the object",
          .value = &o->prompts, .call = on_quick},
         {CMD_CHOICE, 0, "late-prompts", NULL,
-         "prompts on a tracked frame: correct the track there, start it anew, or make\n"
-         "                              all of them known before the first frame (reads INPUT twice)",
-         .value = &o->late, .choices = "refine|restart|lookahead"},
+         "a later prompt corrects the track, restarts it, or is known from the start", .value = &o->late,
+         .choices = "refine|restart|lookahead"},
 
         {CMD_GROUP, .help = "Outputs, any number in one pass"},
         {CMD_TEXT, 0, "png", "DIR", "a palette PNG a frame, pixel = object id", .value = &o->png},
@@ -245,7 +243,8 @@ void cmd_track_options_free(struct cmd_track_options *o)
 {
     fmt_prompts_free(&o->prompts);
     free(o->tap_frames.frame);
-    o->tap_frames = (struct cmd_tap_frames){0};
+    o->tap_frames.frame = NULL;
+    o->tap_frames.n = 0;
 }
 
 enum s2_late cmd_track_late(const struct cmd_track_options *o)
