@@ -46,7 +46,7 @@ kcheck_src := $(wildcard tests/kcheck/*.c)
 scene_src := $(wildcard tests/scene/*.c)
 clip_src := $(wildcard tests/make_clip.c tests/make_clip_main.c)
 test_bins := $(if $(unit_src),$(B)/tests/unit) $(if $(kcheck_src),$(B)/tests/kcheck) $(if $(scene_src),$(B)/tests/scene) \
-	$(if $(clip_src),$(B)/tests/make-clip)
+	$(if $(clip_src),$(B)/tests/make-clip) $(B)/tests/json
 
 jobs := $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || sysctl -n hw.ncpu))
 
@@ -63,7 +63,7 @@ $(B)/libsam2track.a: $(lib_obj)
 flags := $(CC) $(base_cflags) $(pkg_cflags) $(cpu_cflags)
 $(B)/flags: FORCE
 	$(Q)mkdir -p $(@D); echo '$(flags)' | cmp -s - $@ || echo '$(flags)' >$@
-$(lib_obj) $(call obj,$(cmd_src)) $(call test_obj,$(unit_src) $(kcheck_src) $(scene_src) $(clip_src)): $(B)/flags
+$(lib_obj) $(call obj,$(cmd_src)) $(call test_obj,$(unit_src) $(kcheck_src) $(scene_src) $(clip_src) tests/json_main.c): $(B)/flags
 
 $(B)/engine/%.o: engine/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cpu_cflags) -Iengine -c -o $@ $<
@@ -73,9 +73,10 @@ $(B)/cmd/%.o: cmd/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -c -o $@ $<
 $(B)/tests/obj/%.o: tests/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cpu_cflags) $(pkg_cflags) -Iengine -c -o $@ $<
+paste := \#\#
 define kern_rule
 $(B)/engine/cpu/%.$(1).o: engine/cpu/%.c
-	$$(Q)mkdir -p $$(@D); echo "  CC    $$< ($(1))"; $$(CC) $$(base_cflags) -O3 -ffp-contract=fast $$(isa_$(1)) '-DK(x)=x\#\#_$(1)' -DISA_$(1) -Iengine -c -o $$@ $$<
+	$$(Q)mkdir -p $$(@D); echo "  CC    $$< ($(1))"; $$(CC) $$(base_cflags) -O3 -ffp-contract=fast $$(isa_$(1)) '-DK(x)=x$(paste)_$(1)' -DISA_$(1) -Iengine -c -o $$@ $$<
 endef
 $(foreach i,$(isas),$(eval $(call kern_rule,$(i))))
 
@@ -90,6 +91,9 @@ $(B)/tests/kcheck: $(call test_obj,$(kcheck_src)) $(B)/libsam2track.a
 $(B)/tests/scene: $(call test_obj,$(scene_src))
 	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
 $(B)/tests/make-clip: $(call test_obj,$(clip_src)) $(B)/libsam2track.a
+	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
+
+$(B)/tests/json: $(call test_obj,tests/json_main.c)
 	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
 
 demo:
