@@ -1,0 +1,139 @@
+/* attention.c - cases of attention and window_attention */
+#include "kcheck.h"
+
+#include <math.h>
+
+/* Channels channel .. channel+d-1 of `count` tokens in double. */
+static double *head_of(struct kc_tensor t, int64_t first, int count, int channel, int d)
+{
+    double *v = kc_scratch((size_t)count * (size_t)d, sizeof *v);
+    for (int i = 0; i < count; i++) {
+        for (int c = 0; c < d; c++) v[i * d + c] = kc_value(t, first + i, channel + c);
+    }
+    return v;
+}
+
+/* q_scale: large values make the softmax one-hot. shared: q, k and v are columns of one tensor */
+static void attention(int n, int queries, int keys, int heads, int d, double q_scale, bool shared)
+{
+    kc_begin("%d x %d queries, %d keys, %d heads of %d, query size %g%s", n, queries, keys, heads, d, q_scale,
+             shared ? ", columns of one tensor" : "");
+    const int c = heads * d;
+    struct kc_tensor q, k, v, y = kc_poison(n, 1, queries, c);
+    if (shared) {
+        const struct kc_tensor all = kc_noise(n, 1, keys, 3 * c + 5, q_scale);
+        q = kc_columns(all, 0, c), k = kc_columns(all, c, c), v = kc_columns(all, 2 * c + 5, c);
+    } else {
+        q = kc_noise(n, 1, queries, c, q_scale), k = kc_noise(n, 1, keys, c, 1), v = kc_noise(n, 1, keys, c, 1);
+    }
+    double *bound = kc_scratch((size_t)n * (size_t)queries * (size_t)c, sizeof *bound);
+    double *p = kc_scratch((size_t)keys, sizeof *p);
+    for (int i = 0; i < n * heads; i++) {
+        const int image = i / heads, head = i % heads;
+        const double *hq = head_of(q, (int64_t)image * queries, queries, head * d, d);
+        const double *hk = head_of(k, (int64_t)image * keys, keys, head * d, d);
+        const double *hv = head_of(v, (int64_t)image * keys, keys, head * d, d);
+        for (int r = 0; r < queries; r++) {
+            kc_attention_bound(bound + ((size_t)image * (size_t)queries + (size_t)r) * (size_t)c + head * d, hq + r * d,
+                               hk, NULL, hv, keys, d, d, p);
+        }
+    }
+    KC_EACH(s) KC_CALL(s, attention, y.on[s], q.on[s], k.on[s], v.on[s], heads);
+    kc_close(y, bound);
+    kc_end();
+}
+
+void check_attention(void)
+{
+    attention(1, 1, 1, 1, 16, 1, false);
+    attention(1, 8, 8, 8, 32, 1, false);
+    attention(4, 9, 9, 8, 32, 3, false);
+    attention(3, 8, 256, 8, 16, 2, false);
+    attention(3, 256, 8, 8, 16, 2, false);
+    attention(1, 257, 1, 8, 16, 1, false);
+    attention(1, 7, 1031, 2, 96, 1, false);
+    attention(2, 129, 65, 3, 56, 4, false);
+    attention(1, 33, 130, 2, 72, 4, false);
+    attention(1, 100, 100, 1, 256, 1, false);
+    attention(2, 49, 49, 1, 256, 3, true);
+    attention(1, 37, 37, 4, 96, 2, true);
+    attention(1, 19, 77, 2, 32, 300, false);
+    attention(1, 5, 300, 1, 256, 40, false);
+    if (!kc.quick) attention(1, 64, 2500, 2, 96, 2, false);
+}
+
+/* The qkv row of a token of the padded map; behind the edges it is the bias. */
+static double padded_value(struct kc_tensor qkv, const struct kc_linear *lin, int row, int column, int channel)
+{
+    const struct s2_tensor *t = &qkv.on[KC_ORACLE];
+    if (row >= t->h || column >= t->w) return lin->b[channel];
+    return kc_value(qkv, (int64_t)row * t->w + column, channel);
+}
+
+/* The four queries of a pooling cell, or the one of a token: the largest. */
+static double query_value(struct kc_tensor qkv, int row, int column, int channel, bool pool)
+{
+    const int w = qkv.on[KC_ORACLE].w;
+    if (!pool) return kc_value(qkv, (int64_t)row * w + column, channel);
+    const int64_t corner = (int64_t)2 * row * w + 2 * column;
+    return fmax(fmax(kc_value(qkv, corner, channel), kc_value(qkv, corner + 1, channel)),
+                fmax(kc_value(qkv, corner + w, channel), kc_value(qkv, corner + w + 1, channel)));
+}
+
+static void window_bound(double *bound, struct kc_tensor qkv, const struct kc_linear *lin, struct s2_tensor y,
+                         int heads, int window, bool pool)
+{
+    const int o = y.c, d = o / heads, cell = pool ? 2 : 1;
+    const int wh = window ? window : qkv.on[KC_ORACLE].h, ww = window ? window : qkv.on[KC_ORACLE].w, keys = wh * ww;
+    double *q = kc_scratch((size_t)d, sizeof *q), *p = kc_scratch((size_t)keys, sizeof *p);
+    double *k = kc_scratch((size_t)keys * (size_t)d, sizeof *k), *v = kc_scratch((size_t)keys * (size_t)d, sizeof *v);
+    for (int i = 0; i < y.h * y.w * heads; i++) {
+        const int head = i % heads, column = i / heads % y.w, row = i / heads / y.w;
+        const int top = row * cell / wh * wh, left = column * cell / ww * ww;
+        for (int j = 0; j < keys * d; j++) {
+            const int key = j / d, channel = head * d + j % d;
+            k[j] = padded_value(qkv, lin, top + key / ww, left + key % ww, o + channel);
+            v[j] = padded_value(qkv, lin, top + key / ww, left + key % ww, 2 * o + channel);
+        }
+        for (int c = 0; c < d; c++) q[c] = query_value(qkv, row, column, head * d + c, pool);
+        kc_attention_bound(bound + (size_t)(row * y.w + column) * (size_t)o + head * d, q, k, NULL, v, keys, d, d, p);
+    }
+}
+
+static void window_attention(int h, int w, int heads, int d, int window, bool pool, double size)
+{
+    kc_begin("[%d,%d] in windows of %d, %d heads of %d, size %g%s", h, w, window, heads, d, size,
+             pool ? ", pooled" : "");
+    const int o = heads * d;
+    struct kc_linear lin = kc_linear(5, 3 * o); /* only its bias counts */
+    struct kc_tensor qkv = kc_noise(1, h, w, 3 * o, size), y = kc_poison(1, pool ? h / 2 : h, pool ? w / 2 : w, o);
+    double *bound = kc_scratch((size_t)s2_elements(y.on[KC_ORACLE]), sizeof *bound);
+    window_bound(bound, qkv, &lin, y.on[KC_ORACLE], heads, window, pool);
+    KC_EACH(s) KC_CALL(s, window_attention, y.on[s], qkv.on[s], &lin.on[s], heads, window, pool);
+    kc_close(y, bound);
+    kc_linear_free(&lin);
+    kc_end();
+}
+
+void check_window_attention(void)
+{
+    window_attention(16, 16, 1, 96, 8, false, 1);
+    window_attention(16, 24, 2, 96, 8, true, 2);
+    window_attention(8, 12, 2, 96, 4, false, 2);
+    window_attention(8, 8, 4, 96, 4, true, 1);
+    window_attention(16, 18, 1, 96, 14, false, 2);
+    window_attention(28, 14, 2, 32, 14, false, 1);
+    window_attention(16, 16, 2, 56, 14, true, 1);
+    window_attention(15, 9, 2, 56, 7, false, 3);
+    window_attention(14, 7, 1, 56, 7, false, 1);
+    window_attention(3, 2, 2, 96, 7, false, 1);
+    window_attention(2, 2, 2, 96, 14, true, 1);
+    window_attention(16, 20, 2, 72, 16, false, 1);
+    window_attention(32, 16, 2, 72, 16, true, 1);
+    window_attention(8, 8, 8, 72, 8, false, 1);
+    window_attention(12, 10, 3, 32, 8, true, 3);
+    window_attention(9, 11, 4, 96, 0, false, 2);
+    window_attention(1, 1, 2, 56, 0, false, 1);
+    window_attention(10, 10, 1, 72, 0, false, 40);
+    if (!kc.quick) window_attention(32, 32, 2, 96, 0, false, 2);
+}

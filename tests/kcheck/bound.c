@@ -1,0 +1,84 @@
+/* bound.c - how far f32 arithmetic may be from the oracle, from the sizes of the terms
+ *
+ * A sum of K products rounded at each step is off by at most K eps sum|a||b|, and by about sqrt(K) eps sum|a||b|
+ * when roundings are independent; the bounds take twice the latter plus a few roundings. */
+#include "kcheck.h"
+
+#include <math.h>
+
+double kc_sum_bound(int terms)
+{
+    return kc.eps * (8 + 2 * sqrt(terms));
+}
+
+double kc_gain(enum s2_act act)
+{
+    switch (act) {
+    case S2_ACT_GELU: return 1.13; /* the largest slope, at sqrt(2) */
+    case S2_ACT_SIGMOID: return 0.25;
+    case S2_ACT_NONE:
+    case S2_ACT_RELU: break;
+    }
+    return 1;
+}
+
+double *kc_product_bound(struct kc_tensor x, const struct kc_linear *l, enum s2_act act)
+{
+    const int64_t rows = s2_tokens(x.on[KC_ORACLE]);
+    double *bound = kc_scratch((size_t)rows * (size_t)l->out, sizeof *bound);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int o = 0; o < l->out; o++) {
+            double size = fabs((double)l->b[o]);
+            for (int i = 0; i < l->in; i++)
+                size += fabs((double)kc_value(x, r, i) * l->w[(size_t)o * (size_t)l->in + (size_t)i]);
+            bound[r * l->out + o] =
+                kc_gain(act) * kc_sum_bound(l->in) * size + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
+        }
+    }
+    return bound;
+}
+
+void kc_norm_bound(struct kc_tensor x, const struct kc_norm *norm, double *value, double *bound)
+{
+    const int c = norm->on[KC_ORACLE].c;
+    for (int64_t r = 0; r < s2_tokens(x.on[KC_ORACLE]); r++) {
+        double mean = 0, size = 0, variance = 0;
+        for (int i = 0; i < c; i++) {
+            mean += kc_value(x, r, i) / (double)c;
+            size += fabs((double)kc_value(x, r, i)) / c;
+        }
+        for (int i = 0; i < c; i++) variance += (kc_value(x, r, i) - mean) * (kc_value(x, r, i) - mean) / c;
+        const double scale = 1 / sqrt(variance + norm->on[KC_ORACLE].eps);
+        for (int i = 0; i < c; i++) {
+            const double v = kc_value(x, r, i), w = norm->weight[i], b = norm->bias[i];
+            value[r * c + i] = (v - mean) * scale * w + b;
+            bound[r * c + i] = kc_sum_bound(c) * ((fabs(v) + size) * scale * fabs(w) + fabs(b));
+        }
+    }
+}
+
+void kc_attention_bound(double *bound, const double *q, const double *keys, const double *key_error,
+                        const double *values, int n, int d, int dv, double *p)
+{
+    const double scale = 1 / sqrt(d);
+    double largest = -INFINITY, error = 0, sum = 0;
+    for (int j = 0; j < n; j++) {
+        double s = 0, size = 0, given = 0;
+        for (int i = 0; i < d; i++) {
+            const double product = q[i] * keys[(size_t)j * (size_t)d + (size_t)i];
+            s += product;
+            size += fabs(product);
+            if (key_error) given += fabs(q[i]) * key_error[(size_t)j * (size_t)d + (size_t)i];
+        }
+        p[j] = s * scale;
+        largest = fmax(largest, p[j]);
+        error = fmax(error, scale * (kc_sum_bound(d) * size + given));
+    }
+    for (int j = 0; j < n; j++) sum += p[j] = exp(p[j] - largest);
+    for (int i = 0; i < dv; i++) bound[i] = 0;
+    for (int j = 0; j < n; j++) {
+        for (int i = 0; i < dv; i++) bound[i] += p[j] / sum * fabs(values[(size_t)j * (size_t)dv + (size_t)i]);
+    }
+    /* a score off by e moves a probability by the factor exp(2 e) at most, its normalisation included */
+    for (int i = 0; i < dv; i++) bound[i] *= expm1(2 * error) + kc_sum_bound(n);
+}

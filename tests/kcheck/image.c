@@ -1,0 +1,139 @@
+/* image.c - cases of preprocess, conv, max_pool2, upsample2_add */
+#include "kcheck.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum picture { NOISE, EDGES, WHITE };
+
+static void preprocess(int width, int height, int size, enum picture kind, size_t gap)
+{
+    static const char *const names[] = {"noise", "edges", "white"};
+    kc_begin("%dx%d -> %d, %s, %zu bytes between rows", width, height, size, names[kind], gap);
+    const size_t stride = (size_t)width * 3 + gap, bytes = stride * (size_t)(height - 1) + (size_t)width * 3;
+    uint8_t *rgb = malloc(bytes); /* its exact size, so that a sanitizer sees an access behind the last pixel */
+    if (!rgb) exit(7);
+    for (size_t i = 0; i < bytes; i++) {
+        const int v = kc_below(256);
+        rgb[i] = (uint8_t)(kind == NOISE ? v : kind == EDGES ? (v < 128 ? 0 : 255) : 255);
+    }
+    const struct s2_image frame = {width, height, stride, rgb};
+    struct kc_tensor y = kc_poison(1, size, size, 3);
+    KC_EACH(s) KC_CALL(s, preprocess, y.on[s], &frame);
+    kc_equal(y);
+    kc_end();
+    free(rgb);
+}
+
+void check_preprocess(void)
+{
+    preprocess(1, 1, 64, NOISE, 0);
+    preprocess(37, 41, 64, NOISE, 5);
+    preprocess(37, 41, 32, EDGES, 0);
+    preprocess(3, 5000, 64, NOISE, 0);
+    preprocess(5000, 3, 64, EDGES, 1);
+    preprocess(13, 1400, 64, EDGES, 0); /* vertical pass first */
+    preprocess(2, 201, 64, NOISE, 3);
+    preprocess(2, 200, 64, NOISE, 0);
+    preprocess(1, 101, 128, NOISE, 0); /* tall, but it grows */
+    preprocess(64, 64, 64, NOISE, 0);
+    preprocess(64, 301, 64, EDGES, 0);
+    preprocess(301, 64, 64, EDGES, 7);
+    preprocess(256, 256, 64, EDGES, 0);
+    preprocess(129, 127, 128, WHITE, 0);
+    if (kc.quick) return;
+    preprocess(1280, 720, 512, NOISE, 0);
+    preprocess(333, 1001, 1024, EDGES, 0);
+}
+
+static double *conv_bound(struct kc_tensor x, struct s2_tensor y, const struct kc_conv *conv, enum s2_act act)
+{
+    const struct s2_conv *d = &conv->on[KC_ORACLE];
+    const struct s2_tensor *v = &x.on[KC_ORACLE];
+    const int fan = d->in / d->groups;
+    double *bound = kc_scratch((size_t)s2_elements(y), sizeof *bound);
+    for (int64_t i = 0; i < s2_elements(y); i++) {
+        const int o = (int)(i % y.c), column = (int)(i / y.c % y.w), row = (int)(i / y.c / y.w % y.h);
+        const int n = (int)(i / y.c / y.w / y.h);
+        double size = fabs((double)conv->b[o]);
+        for (int t = 0; t < d->k * d->k; t++) {
+            const int ix = column * d->stride - d->pad + t % d->k, iy = row * d->stride - d->pad + t / d->k;
+            if (ix < 0 || ix >= v->w || iy < 0 || iy >= v->h) continue;
+            for (int c = 0; c < fan; c++) {
+                const double w = conv->w[(o * fan + c) * d->k * d->k + t];
+                size += fabs(w * kc_value(x, ((int64_t)n * v->h + iy) * v->w + ix, d->groups == 1 ? c : o));
+            }
+        }
+        bound[i] = kc_gain(act) * kc_sum_bound(fan * d->k * d->k) * size + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
+    }
+    return bound;
+}
+
+static void conv(int n, int h, int w, int in, int out, int k, int stride, int pad, int groups, enum s2_act act)
+{
+    kc_begin("%dx[%d,%d,%d] -> %d, %dx%d stride %d pad %d groups %d, activation %d", n, h, w, in, out, k, k, stride,
+             pad, groups, act);
+    struct kc_conv c = kc_conv(in, out, k, stride, pad, groups);
+    struct kc_tensor x = kc_noise(n, h, w, in, 1);
+    struct kc_tensor y = kc_poison(n, (h + 2 * pad - k) / stride + 1, (w + 2 * pad - k) / stride + 1, out);
+    KC_EACH(s) KC_CALL(s, conv, y.on[s], x.on[s], &c.on[s], act);
+    kc_close(y, conv_bound(x, y.on[KC_ORACLE], &c, act));
+    kc_conv_free(&c);
+    kc_end();
+}
+
+void check_conv(void)
+{
+    conv(1, 33, 29, 3, 24, 7, 4, 3, 1, S2_ACT_NONE);
+    conv(1, 64, 64, 3, 96, 7, 4, 3, 1, S2_ACT_NONE);
+    conv(1, 36, 40, 3, 112, 7, 4, 3, 1, S2_ACT_NONE);
+    conv(2, 32, 32, 1, 4, 3, 2, 1, 1, S2_ACT_NONE);
+    conv(1, 7, 5, 1, 4, 3, 2, 1, 1, S2_ACT_NONE);
+    conv(3, 16, 16, 4, 16, 3, 2, 1, 1, S2_ACT_NONE);
+    conv(2, 18, 14, 16, 64, 3, 2, 1, 1, S2_ACT_NONE);
+    conv(1, 9, 11, 64, 256, 3, 2, 1, 1, S2_ACT_GELU);
+    conv(2, 8, 8, 256, 256, 1, 1, 0, 1, S2_ACT_NONE);
+    conv(1, 7, 9, 96, 32, 1, 1, 0, 1, S2_ACT_RELU);
+    conv(1, 5, 3, 37, 21, 1, 1, 0, 1, S2_ACT_SIGMOID);
+    conv(2, 16, 16, 1, 4, 2, 2, 0, 1, S2_ACT_NONE);
+    conv(2, 8, 8, 4, 16, 2, 2, 0, 1, S2_ACT_NONE);
+    conv(1, 32, 32, 1, 1, 4, 4, 0, 1, S2_ACT_NONE);
+    conv(1, 9, 7, 256, 256, 7, 1, 3, 256, S2_ACT_NONE);
+    conv(3, 16, 16, 19, 19, 7, 1, 3, 19, S2_ACT_NONE);
+    conv(2, 2, 3, 8, 8, 7, 1, 3, 8, S2_ACT_GELU);
+    conv(1, 1, 1, 8, 8, 3, 1, 1, 1, S2_ACT_NONE);
+    conv(1, 1, 1, 64, 64, 7, 1, 3, 64, S2_ACT_NONE);
+}
+
+static void max_pool2(int n, int h, int w, int c)
+{
+    kc_begin("%dx[%d,%d,%d]", n, h, w, c);
+    struct kc_tensor x = kc_noise(n, h, w, c, 1), y = kc_poison(n, h / 2, w / 2, c);
+    KC_EACH(s) KC_CALL(s, max_pool2, y.on[s], x.on[s]);
+    kc_equal(y);
+    kc_end();
+}
+
+void check_max_pool2(void)
+{
+    max_pool2(1, 2, 2, 1);
+    max_pool2(1, 16, 12, 96);
+    max_pool2(2, 6, 10, 37);
+    max_pool2(3, 2, 8, 16);
+}
+
+static void upsample2_add(int n, int h, int w, int c)
+{
+    kc_begin("%dx[%d,%d,%d]", n, h, w, c);
+    struct kc_tensor x = kc_noise(n, h, w, c, 1), y = kc_noise(n, 2 * h, 2 * w, c, 1);
+    KC_EACH(s) KC_CALL(s, upsample2_add, y.on[s], x.on[s]);
+    kc_equal(y);
+    kc_end();
+}
+
+void check_upsample2_add(void)
+{
+    upsample2_add(1, 1, 1, 1);
+    upsample2_add(1, 8, 8, 256);
+    upsample2_add(2, 3, 5, 37);
+}

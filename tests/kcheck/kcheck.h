@@ -1,0 +1,126 @@
+/* kcheck.h - operator parity and benchmark: every operator of the table on the oracle and on the CPU backend,
+ * with the same input, compared element by element.
+ *
+ * A case: kc_begin, make tensors (the same content on every side), call the operator on every side, compare,
+ * kc_end. Outputs are poisoned with NaN, every buffer lies between canaries, whatever an operator has no
+ * business to write must keep its bytes, and the tested backend must give the same bytes on one thread. */
+#ifndef KCHECK_H
+#define KCHECK_H
+
+#include "ops.h"
+
+/* KC_OTHER is the tested backend with another number of threads. */
+enum kc_side { KC_ORACLE, KC_TESTED, KC_OTHER, KC_SIDES };
+
+struct kc_run {
+    struct s2_backend *be[KC_SIDES];
+    bool quick;         /* small cases only: under sanitizers */
+    bool bench;         /* only KC_TESTED exists */
+    double eps;         /* unit roundoff of the tested backend's arithmetic */
+    int passed, failed; /* cases */
+    int cases;          /* of the current operator */
+    double worst;       /* largest error over tolerance of the current operator */
+    const char *op;
+};
+extern struct kc_run kc;
+
+#define KC_EACH(s)          for (int s = kc.bench ? KC_TESTED : KC_ORACLE; s < (kc.bench ? KC_TESTED + 1 : KC_SIDES); s++)
+#define KC_CALL(s, op, ...) kc.be[s]->ops->op(kc.be[s], __VA_ARGS__)
+
+/* harness.c: memory on all sides, released by kc_end */
+struct kc_buffer {
+    size_t bytes;
+    char *host;           /* content at the start with its canaries */
+    char *base[KC_SIDES]; /* backend memory, canaries included */
+    bool checked;         /* compared as an output; other buffers must not have changed */
+    struct kc_buffer *next;
+};
+struct kc_tensor {
+    struct s2_tensor on[KC_SIDES];
+    struct kc_buffer *buffer;
+};
+
+void kc_begin(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void kc_end(void);
+/* Fails the current case; the first reason is printed. */
+void kc_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+double kc_uniform(void);                 /* [-1, 1) */
+int kc_below(int n);                     /* 0 .. n-1 */
+void *kc_scratch(size_t n, size_t size); /* zeroed host memory until kc_end */
+struct kc_buffer *kc_buffer(const void *content, size_t bytes);
+void *kc_at(const struct kc_buffer *, int side);
+/* The same host array in backend memory of one side, for vectors and tables. */
+struct kc_buffer *kc_floats(const float *v, size_t n);
+
+struct kc_tensor kc_tensor_of(const float *content, int n, int h, int w, int c);
+struct kc_tensor kc_noise(int n, int h, int w, int c, double scale); /* uniform in [-scale, scale) */
+struct kc_tensor kc_poison(int n, int h, int w, int c);              /* NaN */
+struct kc_tensor kc_none(int n, int h, int w, int c);                /* data == NULL */
+struct kc_tensor kc_columns(struct kc_tensor, int first, int count);
+struct kc_tensor kc_shape(struct kc_tensor, int n, int h, int w, int c);
+float kc_value(struct kc_tensor, int64_t token, int c); /* content at the start */
+float *kc_random(size_t n, double scale);               /* host, until kc_end */
+
+struct kc_linear {
+    struct s2_linear on[KC_SIDES];
+    const float *w, *b;
+    int in, out;
+};
+struct kc_conv {
+    struct s2_conv on[KC_SIDES];
+    const float *w, *b;
+};
+struct kc_norm {
+    struct s2_norm on[KC_SIDES];
+    const float *weight, *bias;
+};
+struct kc_linear kc_linear_of(const float *w, const float *b, int in, int out);
+struct kc_linear kc_linear(int in, int out); /* random, weights of the size of 1/sqrt(in) */
+void kc_linear_free(struct kc_linear *);
+struct kc_conv kc_conv(int in, int out, int k, int stride, int pad, int groups);
+void kc_conv_free(struct kc_conv *);
+struct kc_norm kc_norm(int c, float eps);
+
+/* Every side's y against the oracle's: |difference| <= tolerance[element], elements as [token][channel];
+ * NULL: equal (0 and -0 are). kc_close_where skips elements whose tolerance is negative. */
+void kc_close(struct kc_tensor y, const double *tolerance);
+void kc_equal(struct kc_tensor y);
+void kc_equal_bytes(struct kc_buffer *);
+
+/* bound.c: error bounds of f32 arithmetic, per element; all sums in double */
+double kc_sum_bound(int terms);  /* eps (8 + 2 sqrt(terms)): error of a sum over the sum of the terms' sizes */
+double kc_gain(enum s2_act act); /* the most that an activation enlarges an error */
+/* [rows][out] of act(x W^T + b) */
+double *kc_product_bound(struct kc_tensor x, const struct kc_linear *, enum s2_act act);
+/* normalised values and their bound, [rows][c] */
+void kc_norm_bound(struct kc_tensor x, const struct kc_norm *, double *value, double *bound);
+/* One head of attention of one query: q [d], keys [n] rows of d and values [n] rows of dv. key_error [n][d]
+ * is the error that the keys already have, or NULL. bound [dv]; p: scratch [n] */
+void kc_attention_bound(double *bound, const double *q, const double *keys, const double *key_error,
+                        const double *values, int n, int d, int dv, double *p);
+
+/* cases, by file */
+void check_preprocess(void), check_conv(void), check_max_pool2(void), check_upsample2_add(void);
+void check_linear(void), check_layer_norm(void), check_mlp(void), check_add(void), check_rope(void), check_take(void),
+    check_concat(void);
+void check_attention(void), check_window_attention(void);
+void check_point_tokens(void), check_deconv2(void), check_mask_logits(void), check_choose(void),
+    check_where_absent(void), check_clamp(void), check_fill_holes(void), check_video_masks(void);
+void check_memory_mask(void), check_bank_store(void), check_pointer_positions(void), check_memory_attention(void);
+
+/* bench.c: KC_BENCH times a call of the tested backend; bytes are inputs and outputs, each once.
+ * bench_ops.c: the shapes of SAM 2.1 tiny at 1024. */
+void bench_operators(void);
+bool kc_bench_wants(const char *op);
+void kc_clock_start(void);
+bool kc_clock_more(void);
+void kc_clock_report(const char *op, double flops, double bytes, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+#define KC_BENCH(op, flops, bytes, call, ...)                                                                          \
+    do {                                                                                                               \
+        for (kc_clock_start(); kc_clock_more();) call;                                                                 \
+        kc_clock_report(op, flops, bytes, __VA_ARGS__);                                                                \
+    } while (0)
+
+#endif

@@ -1,0 +1,146 @@
+/* main.c - kcheck [--quick] [--bench] [--threads N] [OPERATOR...] */
+#include "kcheck.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    void (*check)(void);
+} operators[] = {
+    {"preprocess", check_preprocess},
+    {"conv", check_conv},
+    {"max_pool2", check_max_pool2},
+    {"upsample2_add", check_upsample2_add},
+    {"linear", check_linear},
+    {"layer_norm", check_layer_norm},
+    {"mlp", check_mlp},
+    {"add", check_add},
+    {"rope", check_rope},
+    {"attention", check_attention},
+    {"window_attention", check_window_attention},
+    {"take", check_take},
+    {"concat", check_concat},
+    {"point_tokens", check_point_tokens},
+    {"deconv2", check_deconv2},
+    {"mask_logits", check_mask_logits},
+    {"choose", check_choose},
+    {"where_absent", check_where_absent},
+    {"clamp", check_clamp},
+    {"fill_holes", check_fill_holes},
+    {"video_masks", check_video_masks},
+    {"memory_mask", check_memory_mask},
+    {"bank_store", check_bank_store},
+    {"pointer_positions", check_pointer_positions},
+    {"memory_attention", check_memory_attention},
+};
+#define N_OPERATORS (sizeof operators / sizeof *operators)
+
+struct options {
+    int threads;
+    char **names;
+    int n_names;
+};
+
+static const struct options *options;
+
+static bool wanted(const char *name)
+{
+    for (int i = 0; i < options->n_names; i++) {
+        if (strcmp(options->names[i], name) == 0) return true;
+    }
+    return options->n_names == 0;
+}
+
+bool kc_bench_wants(const char *op)
+{
+    return wanted(op);
+}
+
+static int usage(const char *wrong)
+{
+    fprintf(stderr, "kcheck: %s\nusage: kcheck [--quick] [--bench] [--threads N] [OPERATOR...]\noperators:", wrong);
+    for (size_t i = 0; i < N_OPERATORS; i++) fprintf(stderr, " %s", operators[i].name);
+    fprintf(stderr, "\n");
+    return 2;
+}
+
+static bool is_operator(const char *name)
+{
+    for (size_t i = 0; i < N_OPERATORS; i++) {
+        if (strcmp(operators[i].name, name) == 0) return true;
+    }
+    return false;
+}
+
+static void run_checks(void)
+{
+    for (size_t i = 0; i < N_OPERATORS; i++) {
+        if (!wanted(operators[i].name)) continue;
+        const int failed = kc.failed;
+        kc.op = operators[i].name;
+        kc.cases = 0;
+        kc.worst = 0;
+        const double start = s2_now();
+        operators[i].check();
+        printf("%-18s %s  %3d cases, largest error %5.1f %% of its tolerance, %.1f s\n", kc.op,
+               kc.failed == failed ? "ok    " : "FAILED", kc.cases, 100 * kc.worst, s2_now() - start);
+        fflush(stdout);
+    }
+    printf("%d passed, %d failed\n", kc.passed, kc.failed);
+}
+
+static void run_bench(void)
+{
+    printf("%s, SAM 2.1 tiny at 1024\n%-18s %-44s %9s %9s %9s\n", s2_cpu_describe(kc.be[KC_TESTED]), "operator",
+           "shape", "ms", "GFLOP/s", "GB/s");
+    bench_operators();
+}
+
+/* The tested backend has more than one thread where it is compared, so that its work is cut. */
+static bool open_backends(struct s2_err *err)
+{
+    kc.be[KC_TESTED] = s2_cpu_open(kc.bench || options->threads ? options->threads : 3, err);
+    if (!kc.be[KC_TESTED]) return false;
+    if (kc.bench) return true;
+    kc.be[KC_ORACLE] = s2_plain_open(err);
+    kc.be[KC_OTHER] = s2_cpu_open(1, err);
+    return kc.be[KC_ORACLE] && kc.be[KC_OTHER];
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {.names = calloc((size_t)argc, sizeof *o.names)};
+    if (!o.names) return 7;
+    options = &o;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            kc.quick = true;
+        } else if (strcmp(argv[i], "--bench") == 0) {
+            kc.bench = true;
+        } else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
+            o.threads = atoi(argv[++i]);
+        } else if (is_operator(argv[i])) {
+            o.names[o.n_names++] = argv[i];
+        } else {
+            return usage(argv[i]);
+        }
+    }
+    kc.eps = 0x1p-24;
+    struct s2_err err = {0};
+    if (!open_backends(&err)) {
+        fprintf(stderr, "kcheck: %s\n", err.text);
+        return (int)err.status;
+    }
+    if (kc.bench) {
+        run_bench();
+    } else {
+        run_checks();
+    }
+    for (int s = 0; s < KC_SIDES; s++) {
+        if (kc.be[s]) kc.be[s]->ops->close(kc.be[s]);
+    }
+    free(o.names);
+    return kc.failed > 0;
+}
