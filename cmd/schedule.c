@@ -4,11 +4,28 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Times written with six decimals still find their frame. */
 static const double time_tolerance = 1e-6;
+
+/* "prompts.json: prompts[2]: SENTENCE"; a quick prompt stands for itself. */
+static enum s2_status fail(const struct fmt_prompts *p, const struct fmt_prompt *q, struct s2_err *err, const char *fmt,
+                           ...) __attribute__((format(printf, 4, 5)));
+static enum s2_status fail(const struct fmt_prompts *p, const struct fmt_prompt *q, struct s2_err *err, const char *fmt,
+                           ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    const bool quick = strncmp(q->where, "--", 2) == 0;
+    return s2_fail(err, S2_E_USAGE, "%s%s%s: %s", quick ? "" : p->path, quick ? "" : ": ", q->where, text);
+}
 
 enum s2_status cmd_schedule_check(const struct fmt_prompts *p, int64_t first, int64_t end, int64_t stride,
                                   struct s2_err *err)
@@ -17,15 +34,14 @@ enum s2_status cmd_schedule_check(const struct fmt_prompts *p, int64_t first, in
         const struct fmt_prompt *q = &p->prompts[i];
         if (q->by_time) continue;
         if (q->frame < first || (end >= 0 && q->frame >= end)) {
-            return s2_fail(err, S2_E_USAGE, "%s: %s: frame %" PRId64 " is outside the range of --frames", p->path,
-                           q->where, q->frame);
+            return fail(p, q, err, "frame %" PRId64 " is outside the range of --frames", q->frame);
         }
         if ((q->frame - first) % stride != 0) {
-            return s2_fail(err, S2_E_USAGE,
-                           "%s: %s: --stride %" PRId64 " skips frame %" PRId64 "; the nearest frames it delivers are "
-                           "%" PRId64 " and %" PRId64,
-                           p->path, q->where, stride, q->frame, q->frame - (q->frame - first) % stride,
-                           q->frame - (q->frame - first) % stride + stride);
+            const int64_t before = q->frame - (q->frame - first) % stride;
+            return fail(p, q, err,
+                        "--stride %" PRId64 " skips frame %" PRId64 "; the nearest frames it delivers are %" PRId64
+                        " and %" PRId64,
+                        stride, q->frame, before, before + stride);
         }
     }
     return S2_OK;
@@ -129,10 +145,10 @@ enum s2_status cmd_schedule_frame(struct cmd_schedule *s, const struct fmt_frame
             s->left--;
             s->now[(*n)++] = s->all[i];
         } else if (q->by_time && q->time < f->time) {
-            return s2_fail(err, S2_E_USAGE,
-                           "%s: %s: the frame shown at %g s is not delivered (--frames, --stride); frame %" PRId64
-                           " at %g s is the next one",
-                           s->prompts->path, q->where, q->time, f->index, f->time);
+            return fail(s->prompts, q, err,
+                        "the frame shown at %g s is not delivered (--frames, --stride); frame %" PRId64
+                        " at %g s is the next one",
+                        q->time, f->index, f->time);
         }
     }
     return S2_OK;
@@ -144,11 +160,11 @@ enum s2_status cmd_schedule_end(const struct cmd_schedule *s, struct s2_err *err
         const struct fmt_prompt *q = &s->prompts->prompts[i];
         if (s->done[i]) continue;
         if (q->by_time) {
-            return s2_fail(err, S2_E_USAGE, "%s: %s: time %g s is past the end: the last frame is shown at %g s",
-                           s->prompts->path, q->where, q->time, s->last_time);
+            return fail(s->prompts, q, err, "time %g s is past the end: the last frame is shown at %g s", q->time,
+                        s->last_time);
         }
-        return s2_fail(err, S2_E_USAGE, "%s: %s: frame %" PRId64 " is past the end: the last frame is %" PRId64,
-                       s->prompts->path, q->where, q->frame, s->last_frame);
+        return fail(s->prompts, q, err, "frame %" PRId64 " is past the end: the last frame is %" PRId64, q->frame,
+                    s->last_frame);
     }
     return S2_OK;
 }
