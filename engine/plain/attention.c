@@ -97,16 +97,19 @@ static void attend_window(struct s2_tensor y, struct scratch *s, struct window w
     const int h = win.h / cell, w = win.w / cell, top = win.top / cell, left = win.left / cell;
     for (int head = 0; head < heads; head++) {
         pack_head(s, keys, head * d, d);
-        for (int i = 0; i < h * w; i++) {
-            const int row = i / w, column = i % w;
-            if (top + row >= y.h || left + column >= y.w) continue;
-            for (int c = 0; c < d; c++) {
-                const int channel = head * d + c;
-                s->q[c] = pool ? pooled(s->query, win, row, column, channel) : s->query[i][channel];
+        for (int first = 0; first < h * w; first += PLAIN_ROWS) {
+            const int rows = h * w - first < PLAIN_ROWS ? h * w - first : PLAIN_ROWS;
+            for (int i = 0; i < rows * d; i++) {
+                const int query = first + i / d, channel = head * d + i % d;
+                s->q[i] = pool ? pooled(s->query, win, query / w, query % w, channel) : s->query[query][channel];
             }
-            plain_attend(s->y, s->q, s->k, s->v, s->scores, 1, keys, d, d, 1 / sqrt(d));
-            float *to = plain_token(y, (int64_t)(top + row) * y.w + left + column) + head * d;
-            for (int c = 0; c < d; c++) to[c] = (float)s->y[c];
+            plain_attend(s->y, s->q, s->k, s->v, s->scores, rows, keys, d, d, 1 / sqrt(d));
+            for (int r = 0; r < rows; r++) {
+                const int row = top + (first + r) / w, column = left + (first + r) % w;
+                if (row >= y.h || column >= y.w) continue;
+                float *to = plain_token(y, (int64_t)row * y.w + column) + head * d;
+                for (int c = 0; c < d; c++) to[c] = (float)s->y[r * d + c];
+            }
         }
     }
 }

@@ -80,23 +80,23 @@ static double query_value(struct kc_tensor qkv, int row, int column, int channel
                 fmax(kc_value(qkv, corner + w, channel), kc_value(qkv, corner + w + 1, channel)));
 }
 
-static void window_bound(double *bound, struct kc_tensor qkv, const struct kc_linear *lin, struct s2_tensor y,
-                         int heads, int window, bool pool)
+/* Bounds of one head of the window whose top left token is (top, left). */
+static void one_window_bound(double *bound, struct kc_tensor qkv, const struct kc_linear *lin, struct s2_tensor y,
+                             int top, int left, int wh, int ww, int channel, int d, bool pool)
 {
-    const int o = y.c, d = o / heads, cell = pool ? 2 : 1;
-    const int wh = window ? window : qkv.on[KC_ORACLE].h, ww = window ? window : qkv.on[KC_ORACLE].w, keys = wh * ww;
+    const int cell = pool ? 2 : 1, keys = wh * ww;
     double *q = kc_scratch((size_t)d, sizeof *q), *p = kc_scratch((size_t)keys, sizeof *p);
     double *k = kc_scratch((size_t)keys * (size_t)d, sizeof *k), *v = kc_scratch((size_t)keys * (size_t)d, sizeof *v);
-    for (int i = 0; i < y.h * y.w * heads; i++) {
-        const int head = i % heads, column = i / heads % y.w, row = i / heads / y.w;
-        const int top = row * cell / wh * wh, left = column * cell / ww * ww;
-        for (int j = 0; j < keys * d; j++) {
-            const int key = j / d, channel = head * d + j % d;
-            k[j] = padded_value(qkv, lin, top + key / ww, left + key % ww, o + channel);
-            v[j] = padded_value(qkv, lin, top + key / ww, left + key % ww, 2 * o + channel);
-        }
-        for (int c = 0; c < d; c++) q[c] = query_value(qkv, row, column, head * d + c, pool);
-        kc_attention_bound(bound + (size_t)(row * y.w + column) * (size_t)o + head * d, q, k, NULL, v, keys, d, d, p);
+    for (int j = 0; j < keys * d; j++) {
+        const int key = j / d;
+        k[j] = padded_value(qkv, lin, top + key / ww, left + key % ww, y.c + channel + j % d);
+        v[j] = padded_value(qkv, lin, top + key / ww, left + key % ww, 2 * y.c + channel + j % d);
+    }
+    for (int i = 0; i < keys / cell / cell; i++) {
+        const int row = top / cell + i / (ww / cell), column = left / cell + i % (ww / cell);
+        if (row >= y.h || column >= y.w) continue;
+        for (int c = 0; c < d; c++) q[c] = query_value(qkv, row, column, channel + c, pool);
+        kc_attention_bound(bound + (size_t)(row * y.w + column) * (size_t)y.c + channel, q, k, NULL, v, keys, d, d, p);
     }
 }
 
@@ -108,7 +108,14 @@ static void window_attention(int h, int w, int heads, int d, int window, bool po
     struct kc_linear lin = kc_linear(5, 3 * o); /* only its bias counts */
     struct kc_tensor qkv = kc_noise(1, h, w, 3 * o, size), y = kc_poison(1, pool ? h / 2 : h, pool ? w / 2 : w, o);
     double *bound = kc_scratch((size_t)s2_elements(y.on[KC_ORACLE]), sizeof *bound);
-    window_bound(bound, qkv, &lin, y.on[KC_ORACLE], heads, window, pool);
+    const int wh = window ? window : h, ww = window ? window : w;
+    for (int top = 0; top < h; top += wh) {
+        for (int left = 0; left < w; left += ww) {
+            for (int c = 0; c < o; c += d) {
+                one_window_bound(bound, qkv, &lin, y.on[KC_ORACLE], top, left, wh, ww, c, d, pool);
+            }
+        }
+    }
     KC_EACH(s) KC_CALL(s, window_attention, y.on[s], qkv.on[s], &lin.on[s], heads, window, pool);
     kc_close(y, bound);
     kc_linear_free(&lin);

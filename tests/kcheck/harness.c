@@ -17,7 +17,7 @@ static struct {
     char name[160];
     bool failed;
     struct kc_buffer *buffers;
-    void *scratch[256];
+    void *scratch[4096];
     int n_scratch;
     uint64_t random;
 } the_case;
