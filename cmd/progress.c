@@ -63,7 +63,7 @@ static double remaining(const struct cmd_progress *p, int64_t done)
     return p->total >= done && p->fps > 0 ? (double)(p->total - done) / p->fps : -1;
 }
 
-/* "tracking 12/48, 3.1 fps, 0:12 left, 2 of 3 objects" */
+/* "frame 12/48, 3.1 fps, 0:12 left, 2 of 3 objects" */
 static void describe(const struct cmd_progress *p, int64_t done, int present, char *text, size_t size)
 {
     char total[32] = "", left[32] = "";
@@ -73,8 +73,9 @@ static void describe(const struct cmd_progress *p, int64_t done, int present, ch
         clock_text(remaining(p, done), clock, sizeof clock);
         snprintf(left, sizeof left, ", %s left", clock);
     }
-    snprintf(text, size, "%s %" PRId64 "%s, %.*f fps%s, %d of %d object%s", p->stage, done, total, p->fps < 10 ? 2 : 1,
-             p->fps, left, present, p->n_objects, p->n_objects == 1 ? "" : "s");
+    const char *prefix = strcmp(p->stage, "lookahead") == 0 ? "looking ahead, " : "";
+    snprintf(text, size, "%sframe %" PRId64 "%s, %.*f fps%s, %d of %d object%s", prefix, done, total,
+             p->fps < 10 ? 2 : 1, p->fps, left, present, p->n_objects, p->n_objects == 1 ? "" : "s");
 }
 
 static void show_bar(const struct cmd_progress *p, int64_t done, int present)

@@ -199,6 +199,11 @@ static enum s2_status open_session(struct run *r, struct s2_err *err)
     return s2_session_open(&r->session, r->model, &config, err);
 }
 
+static enum cmd_progress_mode progress_mode(const struct cmd_track_options *o)
+{
+    return cmd_progress_mode(o->quiet && strcmp(o->progress, "auto") == 0 ? "none" : o->progress);
+}
+
 /* The first of the two passes of --late-prompts lookahead: the prompted frames only. */
 static enum s2_status preview(struct run *r, struct s2_err *err)
 {
@@ -206,8 +211,7 @@ static enum s2_status preview(struct run *r, struct s2_err *err)
     struct fmt_record *record = fmt_outputs_take(r->outputs);
     if (!record) return S2_OK; // the outputs failed; finish() says why
     struct cmd_progress progress;
-    cmd_progress_start(&progress, cmd_progress_mode(r->o.quiet ? "none" : r->o.progress), "looking ahead", -1,
-                       (int)r->o.prompts.n_objects);
+    cmd_progress_start(&progress, progress_mode(&r->o), "lookahead", -1, (int)r->o.prompts.n_objects);
     enum s2_status status = S2_OK;
     bool got = true;
     for (int frame = 0; !status && r->schedule.left > 0 && !cmd_interrupted(); frame++) {
@@ -260,8 +264,8 @@ static enum s2_status track_frames(struct run *r, struct s2_err *err)
     struct cmd_progress progress;
     const int64_t hint = r->frames >= 0 ? r->frames : r->info.frames_hint;
     enum s2_status status = S2_OK;
-    cmd_progress_start(&progress, cmd_progress_mode(r->o.quiet ? "none" : r->o.progress), "frame",
-                       cmd_track_expected(&r->o, hint), (int)r->o.prompts.n_objects);
+    cmd_progress_start(&progress, progress_mode(&r->o), "track", cmd_track_expected(&r->o, hint),
+                       (int)r->o.prompts.n_objects);
     cmd_stats_start(&r->stats);
     bool got = true;
     while (!cmd_interrupted()) {

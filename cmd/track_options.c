@@ -110,9 +110,8 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
          .call = on_quick},
         {CMD_CALL, 0, "mask", "FILE[@FRAME][#ID]", "an image of the clip's size, not zero on the object",
          .value = &o->prompts, .call = on_quick},
-        {CMD_CHOICE, 0, "late-prompts", NULL,
-         "later prompts correct the track, start it anew, or are known from the first frame", .value = &o->late,
-         .choices = "refine|restart|lookahead"},
+        {CMD_CHOICE, 0, "late-prompts", NULL, "later prompts correct the track, start it anew, or count from the start",
+         .value = &o->late, .choices = "refine|restart|lookahead"},
 
         {CMD_GROUP, .help = "Outputs, any number in one pass"},
         {CMD_TEXT, 0, "png", "DIR", "a palette PNG a frame, pixel = object id", .value = &o->png},
