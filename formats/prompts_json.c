@@ -12,7 +12,7 @@
 struct reader {
     struct fmt_prompts *out;
     const char *folder;          /* masks are relative to it; NULL: to the working directory */
-    int32_t *position;           /* [FMT_MAX_ID + 1] of an object, -1: not seen yet */
+    int32_t *position;           /* [FMT_MAX_ID + 1]: 1 + position of the object of that id, 0: not seen yet */
     int mask_width, mask_height; /* of the run lengths so far; all belong to one video */
     struct fmt_json_path mask_path;
     size_t mask_bytes;
@@ -216,9 +216,9 @@ static enum s2_status read_object_id(struct reader *r, const cJSON *v, const str
     int64_t id;
     enum s2_status status = read_integer(r, v, path, 1, FMT_MAX_ID, &id);
     if (status) return status;
-    if (r->position[id] < 0) r->position[id] = fmt_prompts_add_object(r->out, (int)id);
-    if (r->position[id] < 0) return s2_no_memory(r->err, "the objects", sizeof(struct fmt_object));
-    *position = r->position[id];
+    if (!r->position[id]) r->position[id] = 1 + fmt_prompts_add_object(r->out, (int)id);
+    if (!r->position[id]) return s2_no_memory(r->err, "the objects", sizeof(struct fmt_object));
+    *position = r->position[id] - 1;
     return S2_OK;
 }
 
@@ -358,9 +358,9 @@ static enum s2_status read_root(struct reader *r, const cJSON *root)
 
 static void warn_unprompted(struct reader *r)
 {
-    for (size_t i = 0; i < r->out->n_prompts; i++) r->position[r->out->objects[r->out->prompts[i].object].id] = -1;
+    for (size_t i = 0; i < r->out->n_prompts; i++) r->position[r->out->objects[r->out->prompts[i].object].id] = 0;
     for (size_t i = 0; i < r->out->n_objects; i++)
-        if (r->position[r->out->objects[i].id] >= 0)
+        if (r->position[r->out->objects[i].id])
             s2_log(S2_LOG_WARN, "%s: objects[%zu]: object %d is listed but never prompted", r->out->path, i,
                    r->out->objects[i].id);
 }
@@ -370,11 +370,10 @@ enum s2_status fmt_prompts_parse(struct fmt_prompts *out, const char *name, cons
 {
     *out = (struct fmt_prompts){.path = strdup(name)};
     struct reader r = {.out = out, .folder = folder, .err = err};
-    r.position = malloc((FMT_MAX_ID + 1) * sizeof *r.position);
+    r.position = calloc(FMT_MAX_ID + 1, sizeof *r.position);
     cJSON *root = NULL;
     enum s2_status status = S2_OK;
     if (!out->path || !r.position) status = s2_no_memory(err, "the objects", (FMT_MAX_ID + 1) * sizeof *r.position);
-    for (int i = 0; !status && i <= FMT_MAX_ID; i++) r.position[i] = -1;
     if (!status) status = fmt_json_parse(&root, name, json, size, err);
     if (!status) status = read_root(&r, root);
     if (!status) warn_unprompted(&r);
