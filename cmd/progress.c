@@ -21,19 +21,6 @@ enum cmd_progress_mode cmd_progress_mode(const char *name)
     return isatty(STDERR_FILENO) ? CMD_PROGRESS_BAR : CMD_PROGRESS_LINES;
 }
 
-void cmd_progress_start(struct cmd_progress *p, enum cmd_progress_mode mode, const char *stage, int64_t total,
-                        int n_objects)
-{
-    const double now = s2_now();
-    *p = (struct cmd_progress){.mode = mode,
-                               .stage = stage,
-                               .total = total,
-                               .n_objects = n_objects,
-                               .start = now,
-                               .last = now,
-                               .rate_time = now};
-}
-
 static double interval(enum cmd_progress_mode mode)
 {
     return mode == CMD_PROGRESS_BAR ? bar_interval : mode == CMD_PROGRESS_LINES ? line_interval : json_interval;
@@ -73,9 +60,13 @@ static void describe(const struct cmd_progress *p, int64_t done, int present, ch
         clock_text(remaining(p, done), clock, sizeof clock);
         snprintf(left, sizeof left, ", %s left", clock);
     }
-    const char *prefix = strcmp(p->stage, "lookahead") == 0 ? "looking ahead, " : "";
-    snprintf(text, size, "%sframe %" PRId64 "%s, %.*f fps%s, %d of %d object%s", prefix, done, total,
-             p->fps < 10 ? 2 : 1, p->fps, left, present, p->n_objects, p->n_objects == 1 ? "" : "s");
+    if (strcmp(p->stage, "lookahead") == 0)
+        snprintf(text, size, "looking ahead, frame %" PRId64, done);
+    else if (done == 0)
+        snprintf(text, size, "frame 0%s", total);
+    else
+        snprintf(text, size, "frame %" PRId64 "%s, %.*f fps%s, %d of %d object%s", done, total, p->fps < 10 ? 2 : 1,
+                 p->fps, left, present, p->n_objects, p->n_objects == 1 ? "" : "s");
 }
 
 static void show_bar(const struct cmd_progress *p, int64_t done, int present)
@@ -96,6 +87,20 @@ static void show_bar(const struct cmd_progress *p, int64_t done, int present)
         snprintf(line, sizeof line, "[%s] %s", cells, text);
     }
     cmd_log_bottom(line);
+}
+
+void cmd_progress_start(struct cmd_progress *p, enum cmd_progress_mode mode, const char *stage, int64_t total,
+                        int n_objects)
+{
+    const double now = s2_now();
+    *p = (struct cmd_progress){.mode = mode,
+                               .stage = stage,
+                               .total = total,
+                               .n_objects = n_objects,
+                               .start = now,
+                               .last = now,
+                               .rate_time = now};
+    if (mode == CMD_PROGRESS_BAR) show_bar(p, 0, 0);
 }
 
 static void show_json(const struct cmd_progress *p, int64_t done, int64_t frame, int present, bool last)

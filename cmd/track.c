@@ -214,7 +214,8 @@ static enum s2_status preview(struct run *r, struct s2_err *err)
     cmd_progress_start(&progress, progress_mode(&r->o), "lookahead", -1, (int)r->o.prompts.n_objects);
     enum s2_status status = S2_OK;
     bool got = true;
-    for (int frame = 0; !status && r->schedule.left > 0 && !cmd_interrupted(); frame++) {
+    int frame = 0;
+    for (; !status && r->schedule.left > 0 && !cmd_interrupted(); frame++) {
         int n = 0;
         status = fmt_video_next(r->video, &record->frame, &got, err);
         if (status || !got) break;
@@ -223,7 +224,7 @@ static enum s2_status preview(struct run *r, struct s2_err *err)
             status = s2_session_preview(r->session, frame, &record->frame.image, r->schedule.now, n, err);
         cmd_progress_frame(&progress, frame + 1, record->frame.index, 0);
     }
-    cmd_progress_end(&progress, 0);
+    cmd_progress_end(&progress, frame);
     fmt_outputs_return(r->outputs, record);
     if (!status && !got) status = cmd_schedule_end(&r->schedule, err);
     if (status || cmd_interrupted()) return status;
