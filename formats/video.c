@@ -55,7 +55,9 @@ static void describe_stream(struct fmt_video *v)
     struct fmt_video_info *info = &v->info;
     const AVFormatContext *format = v->input.format;
     const AVStream *st = v->stream.stream;
-    const AVRational base = v->stream.clock.base, rate = st->avg_frame_rate;
+    const AVRational base = v->stream.clock.base;
+    AVRational rate = st->avg_frame_rate;
+    if (rate.num <= 0 || rate.den <= 0) rate = av_guess_frame_rate(v->input.format, v->stream.stream, NULL);
     info->time_base_num = base.num;
     info->time_base_den = base.den;
     info->fps = rate.num > 0 && rate.den > 0 ? av_q2d(rate) : 0;

@@ -1,6 +1,5 @@
 /* video_stream.c - demultiplexing and decoding one video stream, and what was wrong with it. */
 #include "video_stream.h"
-#include "av_log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -71,6 +70,7 @@ static enum s2_status open_decoder(struct fmt_stream *s, int threads, struct s2_
         return s2_fail(err, S2_E_INPUT, "%s: this FFmpeg has no decoder for its video (%s)", name, codec_name(par));
     if (!(s->decoder = avcodec_alloc_context3(codec))) return s2_no_memory(err, "the decoder", sizeof(AVCodecContext));
     int ret = avcodec_parameters_to_context(s->decoder, par);
+    s->decoder->opaque = &s->watch;
     s->decoder->pkt_timebase = s->stream->time_base;
     s->decoder->thread_count = threads;
     s->decoder->thread_type = FF_THREAD_FRAME | FF_THREAD_SLICE;
@@ -116,6 +116,7 @@ enum s2_status fmt_stream_open(struct fmt_stream *s, struct fmt_input *in, int t
     enum s2_status status;
     *s = (struct fmt_stream){.in = in};
     if ((status = pick_stream(s, err)) || (status = open_decoder(s, threads, err))) goto fail;
+    in->format->opaque = &s->watch;
     s->clock = make_clock(s->stream);
     s->packet = av_packet_alloc();
     s->first = av_frame_alloc();
@@ -132,6 +133,7 @@ enum s2_status fmt_stream_open(struct fmt_stream *s, struct fmt_input *in, int t
         s2_log(S2_LOG_WARN, "%s: %lld packets before the first frame cannot be decoded", in->name,
                (long long)(s->bad_packets + s->corrupt_packets));
     s->bad_packets = s->corrupt_packets = 0;
+    fmt_av_watch_reset(&s->watch);
     return S2_OK;
 fail:
     fmt_stream_close(s);
@@ -162,7 +164,6 @@ static void feed(struct fmt_stream *s)
         if (ret >= 0 && s->packet->stream_index != s->stream->index) continue;
         if (ret >= 0 || ret == AVERROR_EOF || ret == AVERROR_EXIT) break;
         s->read_error = ret;
-        s->read_failures++;
         if (++failures == MAX_FAILURES) break;
     }
     if (ret < 0 || stopped(s)) {
@@ -230,21 +231,30 @@ static int64_t missing_bytes(const struct fmt_stream *s)
 
 enum s2_status fmt_stream_verdict(const struct fmt_stream *s, struct s2_err *err)
 {
+    const struct fmt_av_watch *w = &s->watch;
     const char *name = s->in->name;
-    long long frames = s->frames;
+    long long frames = s->frames, missing = missing_bytes(s);
+    int64_t concealed = atomic_load(&w->concealed), complaints = atomic_load(&w->decoder_errors);
+    int64_t visible = concealed > s->damaged_frames ? concealed : s->damaged_frames;
+    int64_t lost = s->corrupt_packets + s->bad_packets;
     char text[128];
-    int64_t missing = missing_bytes(s);
     if (missing)
         return s2_fail(err, S2_E_BROKEN,
-                       "%s: broke off: the file lacks %lld bytes that its index names; %lld frames were decoded", name,
-                       (long long)missing, frames);
+                       "%s: broke off after %lld frames: the file lacks %lld bytes that its index names", name, frames,
+                       missing);
     if (s->read_error)
-        return s2_fail(err, S2_E_BROKEN, "%s: reading failed (%s); %lld frames were decoded", name,
-                       fmt_av_error(s->read_error, text, 128), frames);
-    if (s->corrupt_packets || s->bad_packets || s->damaged_frames)
+        return s2_fail(err, S2_E_BROKEN, "%s: broke off after %lld frames: reading failed (%s)", name, frames,
+                       fmt_av_error(s->read_error, text, sizeof(text)));
+    if (atomic_load(&w->container_errors))
+        return s2_fail(err, S2_E_BROKEN, "%s: broke off or is damaged; %lld frames were decoded (FFmpeg: %s)", name,
+                       frames, w->first);
+    if (visible || lost)
         return s2_fail(err, S2_E_BROKEN,
                        "%s: is damaged: %lld frames were decoded, %lld of them with visible errors, and %lld packets "
-                       "were corrupt or undecodable",
-                       name, frames, (long long)s->damaged_frames, (long long)(s->corrupt_packets + s->bad_packets));
+                       "were corrupt or could not be decoded%s%s",
+                       name, frames, (long long)visible, (long long)lost, w->first[0] ? "; FFmpeg: " : "", w->first);
+    if (complaints)
+        s2_log(S2_LOG_WARN, "%s: the decoder complained %lld times, first: %s; some frames may show errors", name,
+               (long long)complaints, w->first);
     return S2_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef S2_FORMATS_VIDEO_STREAM_H
 #define S2_FORMATS_VIDEO_STREAM_H
 
+#include "av_log.h"
 #include "video_convert.h"
 #include "video_input.h"
 
@@ -28,9 +29,10 @@ struct fmt_stream {
     struct fmt_clock clock;
     bool packets_end, frames_end;
     /* damage */
-    int read_error;                                /* FFmpeg's, 0 if reading went to the end */
-    int64_t corrupt_packets, bad_packets;          /* marked by the container; refused by the decoder */
-    int64_t read_failures, damaged_frames, frames; /* frames: handed out */
+    int read_error;                       /* FFmpeg's, 0 if reading went to the end */
+    int64_t corrupt_packets, bad_packets; /* marked by the container; refused by the decoder */
+    int64_t damaged_frames, frames;       /* marked by the decoder; handed out */
+    struct fmt_av_watch watch;            /* what FFmpeg's messages tell */
 };
 
 /* Opens the decoder and decodes the first frame. S2_E_INPUT: no video stream, or no decodable frame. */
