@@ -28,7 +28,7 @@ static enum s2_status is_directory(const char *path, struct s2_err *err)
     char inside[4096];
     snprintf(inside, sizeof inside, "%s/model.safetensors", path);
     bool there = access(inside, R_OK) == 0;
-    return s2_fail(err, S2_E_MODEL, "%s: is a folder; name the checkpoint file in it%s%s", path, there ? ": " : "",
+    return s2_fail(err, S2_E_MODEL, "%s: this is a folder; name the checkpoint file in it%s%s", path, there ? ": " : "",
                    there ? inside : "");
 }
 
@@ -38,19 +38,19 @@ static enum s2_status map_file(struct fmt_checkpoint *c, struct s2_err *err)
     enum s2_status status = S2_OK;
     int fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO without a writer must not block */
     if (fd < 0 || fstat(fd, &st)) {
-        status = s2_fail(err, S2_E_MODEL, "%s: cannot be opened: %s", c->path, strerror(errno));
+        status = s2_fail(err, S2_E_MODEL, "%s: the file cannot be opened: %s", c->path, strerror(errno));
     } else if (S_ISDIR(st.st_mode)) {
         status = is_directory(c->path, err);
     } else if (!S_ISREG(st.st_mode)) {
-        status = s2_fail(err, S2_E_MODEL, "%s: is a pipe or a device; a checkpoint must be a file", c->path);
+        status = s2_fail(err, S2_E_MODEL, "%s: this is a pipe or a device; a checkpoint must be a file", c->path);
     } else if (!st.st_size) {
-        status = s2_fail(err, S2_E_MODEL, "%s: is empty; fetch the checkpoint again", c->path);
+        status = s2_fail(err, S2_E_MODEL, "%s: the file is empty; fetch the checkpoint again", c->path);
     } else {
         c->size = (size_t)st.st_size;
         c->map = mmap(NULL, c->size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (c->map == MAP_FAILED) {
             c->map = NULL;
-            status = s2_fail(err, S2_E_MODEL, "%s: cannot be mapped: %s", c->path, strerror(errno));
+            status = s2_fail(err, S2_E_MODEL, "%s: the file cannot be mapped: %s", c->path, strerror(errno));
         }
     }
     if (fd >= 0) close(fd);
@@ -139,7 +139,7 @@ static enum s2_status hash_file(struct AVSHA *sha, uint8_t *block, FILE *f, cons
 {
     size_t n;
     while ((n = fread(block, 1, READ_SIZE, f))) av_sha_update(sha, block, n);
-    if (ferror(f)) return s2_fail(err, S2_E_MODEL, "%s: cannot be read: %s", path, strerror(errno));
+    if (ferror(f)) return s2_fail(err, S2_E_MODEL, "%s: the file cannot be read: %s", path, strerror(errno));
     return S2_OK;
 }
 
@@ -151,7 +151,7 @@ enum s2_status fmt_checkpoint_sha256(const char *path, char hex[65], struct s2_e
     struct AVSHA *sha = av_sha_alloc();
     uint8_t *block = malloc(READ_SIZE);
     if (!f) {
-        status = s2_fail(err, S2_E_MODEL, "%s: cannot be opened: %s", path, strerror(errno));
+        status = s2_fail(err, S2_E_MODEL, "%s: the file cannot be opened: %s", path, strerror(errno));
         goto done;
     }
     if (!sha || !block || av_sha_init(sha, 256) < 0) {

@@ -1,9 +1,9 @@
 /* foreign.c - what people hand over instead of a checkpoint, told by its first bytes. */
 #include <ctype.h>
 #include <string.h>
-#include <strings.h>
 
 #include "checkpoint.h"
+#include "text.h"
 
 /* In every sentence: what the file is, and what to do. */
 static const struct {
@@ -68,20 +68,23 @@ static bool is_onnx(const uint8_t *data, size_t size)
            strchr("\x12\x1a\x22\x3a\x42", data[2]);
 }
 
+/* UTF-8 without control characters, as far as the first 512 bytes tell. */
 static bool is_text(const uint8_t *data, size_t size)
 {
-    size_t n = size < 512 ? size : 512;
-    for (size_t i = 0; i < n; i++)
-        if (data[i] == 0x7f || (data[i] < ' ' && !isspace(data[i]))) return false;
+    size_t n = size < 512 ? size : 512, step;
+    for (size_t i = 0; i < n; i += step) {
+        step = fmt_utf8_length((const char *)data + i, size - i);
+        if (!step || data[i] == 0x7f || (data[i] < ' ' && !isspace(data[i]))) return false;
+    }
     return true;
 }
 
-/* An error page or message that was saved under the checkpoint's name. */
+/* An error page or message that was saved under the checkpoint's name, in whatever encoding. */
 static bool is_markup(const uint8_t *data, size_t size)
 {
     size_t i = has(data, size, 0, "\xef\xbb\xbf", 3) ? 3 : 0;
     while (i < size && isspace(data[i])) i++;
-    return i < size && data[i] == '<';
+    return i + 1 < size && data[i] == '<' && (isalpha(data[i + 1]) || data[i + 1] == '!' || data[i + 1] == '?');
 }
 
 static const char *what_is(const uint8_t *data, size_t size)
@@ -89,12 +92,11 @@ static const char *what_is(const uint8_t *data, size_t size)
     for (size_t i = 0; i < sizeof signatures / sizeof *signatures; i++)
         if (has(data, size, signatures[i].offset, signatures[i].bytes, signatures[i].size)) return signatures[i].what;
     if (is_pickle(data, size))
-        return "is a plain Python pickle, not a checkpoint of torch.save since PyTorch 1.6; load it in Python and save "
-               "it "
-               "with torch.save({\"model\": state_dict}, FILE)";
+        return "is a plain Python pickle, not a checkpoint of torch.save since PyTorch 1.6; load it in Python "
+               "and save it with torch.save({\"model\": state_dict}, FILE)";
     if (is_onnx(data, size))
         return "is an ONNX model; use the .pt or .safetensors checkpoint that it was exported from";
-    if (is_text(data, size) && is_markup(data, size))
+    if (is_markup(data, size))
         return "is a web page (an error page or a login form), not a checkpoint; fetch the file again";
     if (is_text(data, size)) return "is a text file, not a checkpoint; name the .pt or .safetensors file";
     return "is neither a PyTorch .pt checkpoint nor a .safetensors file, or its beginning is damaged";
@@ -102,5 +104,5 @@ static const char *what_is(const uint8_t *data, size_t size)
 
 enum s2_status fmt_foreign_file(const char *path, const uint8_t *data, size_t size, struct s2_err *err)
 {
-    return s2_fail(err, S2_E_MODEL, "%s: %s", path, what_is(data, size));
+    return s2_fail(err, S2_E_MODEL, "%s: this %s", path, what_is(data, size));
 }

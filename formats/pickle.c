@@ -421,6 +421,7 @@ static enum s2_status step(struct machine *m, enum fmt_pickle_opcode op)
     case OP_BINBYTES: return push_string(m, 4, FMT_PICKLE_BYTES);
     case OP_SHORT_BINBYTES: return push_string(m, 1, FMT_PICKLE_BYTES);
     case OP_BINBYTES8: return push_string(m, 8, FMT_PICKLE_BYTES);
+    case OP_BYTEARRAY8: return push_string(m, 8, FMT_PICKLE_BYTES);
 
     case OP_EMPTY_TUPLE: return collect_top(m, 0);
     case OP_TUPLE1: return collect_top(m, 1);

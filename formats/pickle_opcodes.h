@@ -54,6 +54,7 @@ enum fmt_pickle_opcode {
     OP_STACK_GLOBAL = 0x93,
     OP_MEMOIZE = 0x94,
     OP_FRAME = 0x95,
+    OP_BYTEARRAY8 = 0x96,
 };
 
 #endif

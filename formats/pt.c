@@ -244,7 +244,7 @@ static enum s2_status whole_object(const struct pt *pt, value *object)
     value *class = at(pt, object->first);
     bool named = class->type == FMT_PICKLE_GLOBAL;
     return s2_fail(pt->err, S2_E_MODEL,
-                   "%s: holds a Python object (%s.%s) instead of weights; in Python, save its weights with "
+                   "%s: this holds a Python object (%s.%s) instead of weights; in Python, save its weights with "
                    "torch.save({\"model\": model.state_dict()}, FILE)",
                    pt->path, shown(named ? at(pt, class->first) : NULL, module, sizeof module),
                    shown(named ? at(pt, class->second) : NULL, name, sizeof name));
@@ -260,7 +260,7 @@ static enum s2_status no_model(const struct pt *pt, value *root)
         used += (size_t)snprintf(keys + used, sizeof keys - used, "%s%s", used ? ", " : "",
                                  shown(at(pt, cell[c].value), key, sizeof key));
     return s2_fail(pt->err, S2_E_MODEL,
-                   "%s: holds no weights: there are tensors neither under \"model\" nor \"state_dict\" nor at the top "
+                   "%s: this holds no weights: there are tensors neither under \"model\" nor \"state_dict\" nor at the top "
                    "(its keys: %s); is it a SAM 2 checkpoint?",
                    pt->path, used ? keys : "none");
 }
@@ -317,7 +317,7 @@ static enum s2_status check_byteorder(const struct pt *pt)
     enum s2_status status = fmt_zip_data(&pt->zip, e, &text, pt->err);
     if (status || (e->size >= 6 && !memcmp(text, "little", 6))) return status;
     return s2_fail(pt->err, S2_E_MODEL,
-                   "%s: was saved on a big-endian machine; load it with torch.load and save it again on a "
+                   "%s: this was saved on a big-endian machine; load it with torch.load and save it again on a "
                    "little-endian one",
                    pt->path);
 }
@@ -327,11 +327,11 @@ static enum s2_status read_archive(struct pt *pt)
     const struct fmt_zip_entry *e = find_below_prefix(&pt->zip, "data.pkl");
     if (find_below_prefix(&pt->zip, "constants.pkl"))
         return s2_fail(pt->err, S2_E_MODEL,
-                       "%s: is a TorchScript program, not a checkpoint; use the checkpoint that it was exported from",
+                       "%s: this is a TorchScript program, not a checkpoint; use the checkpoint that it was exported from",
                        pt->path);
     if (!e)
         return s2_fail(pt->err, S2_E_MODEL,
-                       "%s: is a ZIP archive without a PyTorch checkpoint in it; unpack it and name the .pt or "
+                       "%s: this is a ZIP archive without a PyTorch checkpoint in it; unpack it and name the .pt or "
                        ".safetensors file",
                        pt->path);
     pt->prefix = e->name;

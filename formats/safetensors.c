@@ -81,9 +81,10 @@ static enum s2_status read_range(const struct file *f, const cJSON *entry, struc
         !whole(offsets->child->next, &r->end) || r->begin > r->end)
         return damaged(f, entry->string, "has no valid data_offsets");
     if (r->end > f->size)
-        return s2_fail(f->err, S2_E_MODEL,
-                       "%s: ends in the middle of tensor \"%.80s\": the download or copy is incomplete; fetch it again",
-                       f->path, entry->string);
+        return s2_fail(
+            f->err, S2_E_MODEL,
+            "%s: the file ends in the middle of tensor \"%.80s\": the download or copy is incomplete; fetch it again",
+            f->path, entry->string);
     if (r->end - r->begin != t->elements * s2_dtype_size(t->dtype))
         return damaged(f, entry->string, "has a shape that does not fit its data_offsets");
     t->data = f->data + r->begin;
@@ -133,16 +134,18 @@ static enum s2_status read_header(const struct file *f, struct fmt_tensors *out,
     struct range *range = NULL;
     enum s2_status status = fmt_json_parse(&header, f->path, text, size, &json_err);
     if (status == S2_E_DEVICE) return s2_fail(f->err, status, "%s", json_err.text);
-    if (status || !cJSON_IsObject(header)) {
-        status = s2_fail(f->err, S2_E_MODEL, "%.800s; its safetensors header is damaged; fetch or save the file again",
-                         status ? json_err.text : f->path);
+    if (!status && !cJSON_IsObject(header))
+        status = s2_fail(&json_err, S2_E_MODEL, "%s: it is no JSON object", f->path);
+    if (status) {
+        status = s2_fail(f->err, S2_E_MODEL, "%.800s; the safetensors header is damaged, fetch or save the file again",
+                         json_err.text);
         goto done;
     }
     size_t bytes = ((size_t)cJSON_GetArraySize(header) + 1) * sizeof *range;
     range = malloc(bytes);
     status =
         range ? read_entries(f, out, header, range) : s2_no_memory(f->err, "the places of a file's tensors", bytes);
-    if (!status && !out->count) status = s2_fail(f->err, S2_E_MODEL, "%s: holds no tensors", f->path);
+    if (!status && !out->count) status = s2_fail(f->err, S2_E_MODEL, "%s: this holds no tensors", f->path);
 done:
     free(range);
     cJSON_Delete(header);
@@ -161,7 +164,8 @@ enum s2_status fmt_safetensors_read(struct fmt_tensors *out, const uint8_t *data
         return s2_fail(err, S2_E_MODEL, "%s: its safetensors header is longer than the format allows", out->path);
     if (header > size - LENGTH_SIZE)
         return s2_fail(err, S2_E_MODEL,
-                       "%s: ends inside its header: the download or copy is incomplete; fetch it again", out->path);
+                       "%s: the file ends inside its header: the download or copy is incomplete; fetch it again",
+                       out->path);
     const uint8_t *tensors = data + LENGTH_SIZE + header;
     struct file f = {out->path, tensors, size - LENGTH_SIZE - (size_t)header, err};
     enum s2_status status = read_header(&f, out, (const char *)data + LENGTH_SIZE, (size_t)header);

@@ -168,7 +168,7 @@ enum s2_status fmt_transformers_rename(struct fmt_tensors *t, struct s2_err *err
     if (position(t, EDGETAM_MARK) >= 0)
         return s2_fail(
             err, S2_E_MODEL,
-            "%s: holds EdgeTAM with the names of Hugging Face transformers, which are not supported; use the "
+            "%s: this holds EdgeTAM with the names of Hugging Face transformers, which are not supported; use the "
             "original edgetam.pt",
             t->path);
     if (position(t, HIERA_MARK) < 0) return S2_OK;
