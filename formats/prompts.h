@@ -7,10 +7,9 @@
 enum {
     FMT_MAX_ID = 65535,
     FMT_MAX_FRAME = INT32_MAX,
-    FMT_MAX_POINTS = 4096,         /* of one prompt */
-    FMT_MAX_SIDE = 65535,          /* of a mask */
-    FMT_MAX_MASK_PIXELS = 1 << 28, /* of one mask: 32 MiB of bits */
-    FMT_MAX_MASK_MIB = 2048,       /* bits of all masks of a set of prompts */
+    FMT_MAX_POINTS = 4096,     /* of one prompt */
+    FMT_MAX_MASK_SIDE = 16384, /* as of a video */
+    FMT_MAX_MASK_MIB = 2048,   /* bits of all masks of a set of prompts */
 };
 
 /* Position of the object with that id, -1 if there is none. */

@@ -127,12 +127,10 @@ static enum s2_status read_mask_size(struct reader *r, const cJSON *v, const str
     int64_t side[2];
     for (int i = 0; i < 2; i++) {
         struct fmt_json_path at = fmt_json_index(path, i);
-        enum s2_status status = read_integer(r, i ? v->child->next : v->child, &at, 1, FMT_MAX_SIDE, &side[i]);
+        enum s2_status status = read_integer(r, i ? v->child->next : v->child, &at, 1, FMT_MAX_MASK_SIDE, &side[i]);
         if (status) return status;
     }
     int height = (int)side[0], width = (int)side[1];
-    if ((int64_t)width * height > FMT_MAX_MASK_PIXELS)
-        return FAIL(r, path, "%dx%d is more than %d pixels", width, height, FMT_MAX_MASK_PIXELS);
     if (r->mask_width && (width != r->mask_width || height != r->mask_height))
         return FAIL(r, path, "[%d, %d] is not the size of %s, [%d, %d]; masks have the size of the video", height,
                     width, r->mask_path.text, r->mask_height, r->mask_width);
@@ -154,7 +152,7 @@ static enum s2_status read_run_list(struct reader *r, const cJSON *v, const stru
     cJSON_ArrayForEach(e, v)
     {
         struct fmt_json_path at = fmt_json_index(path, (int)n);
-        status = read_integer(r, e, &at, 0, FMT_MAX_MASK_PIXELS, &runs[n++]);
+        status = read_integer(r, e, &at, 0, INT32_MAX, &runs[n++]);
         if (status) goto done;
     }
     struct s2_err why = {0};
