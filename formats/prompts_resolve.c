@@ -1,6 +1,6 @@
 /* prompts_resolve.c - prompts against the video: frames, coordinates in pixels, masks at its size.
  *
- * Pixel coordinates are continuous, the left edge of the picture at 0 and its right edge at width: a point lies
+ * Whole coordinates are columns and rows of pixels, as the reference takes them; fractions are allowed. A point lies
  * in 0 <= x < width, 0 <= y < height; a box may touch the edges, 0 <= x0 < x1 <= width. */
 #include "prompts.h"
 
