@@ -63,13 +63,13 @@ static int choose_cond(const struct s2i_membank *b, int t)
         if (m->frame < t && (before < 0 || m->frame > b->memory[before].frame)) before = i;
         if (m->frame >= t && (after < 0 || m->frame < b->memory[after].frame)) after = i;
     }
-    if (b->max_cond == 0 || n <= b->max_cond) return n;
+    if (b->max_cond == 0 || (n <= b->max_cond && !b->dropped_cond)) return n;
 
     int end = n; /* the unchosen ones stay behind the chosen ones */
     n = 0;
     if (before >= 0) move_to(b->chosen, n++, end, before);
     if (after >= 0) move_to(b->chosen, n++, end, after);
-    while (n < b->max_cond) {
+    while (n < b->max_cond && n < end) {
         int best = n;
         for (int i = n + 1; i < end; i++)
             if (distance(b->memory[b->chosen[i]].frame, t) < distance(b->memory[b->chosen[best]].frame, t)) best = i;
@@ -130,6 +130,7 @@ void s2i_membank_end_life(struct s2i_membank *b)
 {
     for (int i = b->n - 1; i >= 0; i--)
         if (b->memory[i].life <= b->life) drop(b, i);
+    b->dropped_cond = false;
     b->life++;
 }
 
@@ -149,6 +150,7 @@ static void evict(struct s2i_membank *b, int t)
         bool selectable = m->cond && (b->max_cond == 0 || b->keep_cond || newer_cond(b, m->frame) < b->max_cond);
         if (selectable) continue;
         if (t + 1 - m->frame > S2_RECENT_POINTERS) {
+            b->dropped_cond |= m->cond;
             drop(b, i);
         } else if (!m->cond && m->slot >= 0 && t + 1 - m->frame > S2_RECENT) {
             b->slot_used[m->slot - b->first_slot] = false;

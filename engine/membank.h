@@ -19,6 +19,7 @@ struct s2i_memory {
 
 struct s2i_membank {
     int max_cond;              /* selection cap K, 0: none */
+    bool dropped_cond;         /* there were more prompted frames than the ones still here */
     int life;                  /* only memories of this life are seen */
     bool keep_cond;            /* conditioning frames may lie in the future: never evicted */
     int slots, ptr_slots;      /* capacities */

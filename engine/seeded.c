@@ -142,16 +142,16 @@ static void put_prompts(struct seeded *s)
 static void put_attention(struct seeded *s, const char *prefix, int inner)
 {
     char p[104];
-    put_linear(s, AT(p, "%s.q_proj", prefix), inner, 256);
-    put_linear(s, AT(p, "%s.k_proj", prefix), inner, 256);
-    put_linear(s, AT(p, "%s.v_proj", prefix), inner, 256);
-    put_linear(s, AT(p, "%s.out_proj", prefix), 256, inner);
+    put_linear(s, AT(p, "%.80s.q_proj", prefix), inner, 256);
+    put_linear(s, AT(p, "%.80s.k_proj", prefix), inner, 256);
+    put_linear(s, AT(p, "%.80s.v_proj", prefix), inner, 256);
+    put_linear(s, AT(p, "%.80s.out_proj", prefix), 256, inner);
 }
 
 static void put_mlp3(struct seeded *s, const char *prefix, int out)
 {
     char p[104];
-    for (int i = 0; i < 3; i++) put_linear(s, AT(p, "%s.layers.%d", prefix, i), i == 2 ? out : 256, 256);
+    for (int i = 0; i < 3; i++) put_linear(s, AT(p, "%.80s.layers.%d", prefix, i), i == 2 ? out : 256, 256);
 }
 
 static void put_decoder(struct seeded *s)
@@ -162,12 +162,12 @@ static void put_decoder(struct seeded *s)
     put(s, D(1, 256), "sam_mask_decoder.iou_token.weight");
     put(s, D(4, 256), "sam_mask_decoder.mask_tokens.weight");
     for (int i = 0; i < 2; i++) {
-        put_attention(s, AT(p, "%s.%d.self_attn", layer, i), 256);
-        put_attention(s, AT(p, "%s.%d.cross_attn_token_to_image", layer, i), 128);
-        put_attention(s, AT(p, "%s.%d.cross_attn_image_to_token", layer, i), 128);
-        put_linear(s, AT(p, "%s.%d.mlp.layers.0", layer, i), 2048, 256);
-        put_linear(s, AT(p, "%s.%d.mlp.layers.1", layer, i), 256, 2048);
-        for (int k = 1; k <= 4; k++) put_norm(s, AT(p, "%s.%d.norm%d", layer, i, k), 256);
+        put_attention(s, AT(p, "%.80s.%d.self_attn", layer, i), 256);
+        put_attention(s, AT(p, "%.80s.%d.cross_attn_token_to_image", layer, i), 128);
+        put_attention(s, AT(p, "%.80s.%d.cross_attn_image_to_token", layer, i), 128);
+        put_linear(s, AT(p, "%.80s.%d.mlp.layers.0", layer, i), 2048, 256);
+        put_linear(s, AT(p, "%.80s.%d.mlp.layers.1", layer, i), 256, 2048);
+        for (int k = 1; k <= 4; k++) put_norm(s, AT(p, "%.80s.%d.norm%d", layer, i, k), 256);
     }
     put_attention(s, "sam_mask_decoder.transformer.final_attn_token_to_image", 128);
     put_norm(s, "sam_mask_decoder.transformer.norm_final_attn", 256);
