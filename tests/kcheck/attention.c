@@ -27,7 +27,7 @@ static void attention(int n, int queries, int keys, int heads, int d, double q_s
         q = kc_noise(n, 1, queries, c, q_scale), k = kc_noise(n, 1, keys, c, 1), v = kc_noise(n, 1, keys, c, 1);
     }
     double *bound = kc_scratch((size_t)n * (size_t)queries * (size_t)c, sizeof *bound);
-    double *p = kc_scratch((size_t)keys, sizeof *p);
+    double *p = kc_scratch((size_t)keys, sizeof *p), *e = kc_scratch((size_t)keys, sizeof *e);
     for (int i = 0; i < n * heads; i++) {
         const int image = i / heads, head = i % heads;
         const double *hq = head_of(q, (int64_t)image * queries, queries, head * d, d);
@@ -35,10 +35,10 @@ static void attention(int n, int queries, int keys, int heads, int d, double q_s
         const double *hv = head_of(v, (int64_t)image * keys, keys, head * d, d);
         for (int r = 0; r < queries; r++) {
             kc_attention_bound(bound + ((size_t)image * (size_t)queries + (size_t)r) * (size_t)c + head * d, hq + r * d,
-                               hk, NULL, hv, keys, d, d, p);
+                               hk, NULL, hv, keys, d, d, p, e);
         }
     }
-    KC_EACH(s) KC_CALL(s, attention, y.on[s], q.on[s], k.on[s], v.on[s], heads);
+    KC_EACH(s) KC_RUN(s, attention, y.on[s], q.on[s], k.on[s], v.on[s], heads);
     kc_close(y, bound);
     kc_end();
 }
@@ -86,6 +86,7 @@ static void one_window_bound(double *bound, struct kc_tensor qkv, const struct k
 {
     const int cell = pool ? 2 : 1, keys = wh * ww;
     double *q = kc_scratch((size_t)d, sizeof *q), *p = kc_scratch((size_t)keys, sizeof *p);
+    double *e = kc_scratch((size_t)keys, sizeof *e);
     double *k = kc_scratch((size_t)keys * (size_t)d, sizeof *k), *v = kc_scratch((size_t)keys * (size_t)d, sizeof *v);
     for (int j = 0; j < keys * d; j++) {
         const int key = j / d;
@@ -96,7 +97,8 @@ static void one_window_bound(double *bound, struct kc_tensor qkv, const struct k
         const int row = top / cell + i / (ww / cell), column = left / cell + i % (ww / cell);
         if (row >= y.h || column >= y.w) continue;
         for (int c = 0; c < d; c++) q[c] = query_value(qkv, row, column, channel + c, pool);
-        kc_attention_bound(bound + (size_t)(row * y.w + column) * (size_t)y.c + channel, q, k, NULL, v, keys, d, d, p);
+        kc_attention_bound(bound + (size_t)(row * y.w + column) * (size_t)y.c + channel, q, k, NULL, v, keys, d, d, p,
+                           e);
     }
 }
 
@@ -116,7 +118,7 @@ static void window_attention(int h, int w, int heads, int d, int window, bool po
             }
         }
     }
-    KC_EACH(s) KC_CALL(s, window_attention, y.on[s], qkv.on[s], &lin.on[s], heads, window, pool);
+    KC_EACH(s) KC_RUN(s, window_attention, y.on[s], qkv.on[s], &lin.on[s], heads, window, pool);
     kc_close(y, bound);
     kc_linear_free(&lin);
     kc_end();

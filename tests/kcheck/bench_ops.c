@@ -331,6 +331,8 @@ void bench_operators(void)
     bench_decoder_masks(OBJECTS, 256);
     bench_masks(1, 1280, 720);
     bench_masks(OBJECTS, 1920, 1080);
-    bench_memory(1, 1, 1);
-    bench_memory(1, 7, 16);
+    if (kc_bench_wants("bank_store") || kc_bench_wants("pointer_positions") || kc_bench_wants("memory_attention")) {
+        bench_memory(1, 1, 1);
+        bench_memory(1, 7, 16);
+    }
 }

@@ -1,7 +1,8 @@
 /* bound.c - how far f32 arithmetic may be from the oracle, from the sizes of the terms
  *
  * A sum of K products rounded at each step is off by at most K eps sum|a||b|, and by about sqrt(K) eps sum|a||b|
- * when roundings are independent; the bounds take twice the latter plus a few roundings. */
+ * when roundings are independent; the bounds take twice the latter plus a few roundings. Errors that operands
+ * already have add up in the same way. */
 #include "kcheck.h"
 
 #include <math.h>
@@ -58,27 +59,28 @@ void kc_norm_bound(struct kc_tensor x, const struct kc_norm *norm, double *value
 }
 
 void kc_attention_bound(double *bound, const double *q, const double *keys, const double *key_error,
-                        const double *values, int n, int d, int dv, double *p)
+                        const double *values, int n, int d, int dv, double *p, double *e)
 {
     const double scale = 1 / sqrt(d);
-    double largest = -INFINITY, error = 0, sum = 0;
+    double largest = -INFINITY, sum = 0, mean = 0;
     for (int j = 0; j < n; j++) {
         double s = 0, size = 0, given = 0;
         for (int i = 0; i < d; i++) {
             const double product = q[i] * keys[(size_t)j * (size_t)d + (size_t)i];
             s += product;
             size += fabs(product);
-            if (key_error) given += fabs(q[i]) * key_error[(size_t)j * (size_t)d + (size_t)i];
+            if (key_error) given += pow(q[i] * key_error[(size_t)j * (size_t)d + (size_t)i], 2);
         }
         p[j] = s * scale;
+        e[j] = scale * (kc_sum_bound(d) * size + 2 * sqrt(given));
         largest = fmax(largest, p[j]);
-        error = fmax(error, scale * (kc_sum_bound(d) * size + given));
     }
     for (int j = 0; j < n; j++) sum += p[j] = exp(p[j] - largest);
+    for (int j = 0; j < n; j++) mean += (p[j] /= sum) * e[j];
     for (int i = 0; i < dv; i++) bound[i] = 0;
     for (int j = 0; j < n; j++) {
-        for (int i = 0; i < dv; i++) bound[i] += p[j] / sum * fabs(values[(size_t)j * (size_t)dv + (size_t)i]);
+        /* a score off by e makes its probability off by the factor exp(e), all together move the normalisation */
+        const double factor = p[j] * (expm1(e[j]) + expm1(mean) + kc_sum_bound(n));
+        for (int i = 0; i < dv; i++) bound[i] += factor * fabs(values[(size_t)j * (size_t)dv + (size_t)i]);
     }
-    /* a score off by e moves a probability by the factor exp(2 e) at most, its normalisation included */
-    for (int i = 0; i < dv; i++) bound[i] *= expm1(2 * error) + kc_sum_bound(n);
 }

@@ -19,7 +19,7 @@ static void preprocess(int width, int height, int size, enum picture kind, size_
     }
     const struct s2_image frame = {width, height, stride, rgb};
     struct kc_tensor y = kc_poison(1, size, size, 3);
-    KC_EACH(s) KC_CALL(s, preprocess, y.on[s], &frame);
+    KC_EACH(s) KC_RUN(s, preprocess, y.on[s], &frame);
     kc_equal(y);
     kc_end();
     free(rgb);
@@ -76,7 +76,7 @@ static void conv(int n, int h, int w, int in, int out, int k, int stride, int pa
     struct kc_conv c = kc_conv(in, out, k, stride, pad, groups);
     struct kc_tensor x = kc_noise(n, h, w, in, 1);
     struct kc_tensor y = kc_poison(n, (h + 2 * pad - k) / stride + 1, (w + 2 * pad - k) / stride + 1, out);
-    KC_EACH(s) KC_CALL(s, conv, y.on[s], x.on[s], &c.on[s], act);
+    KC_EACH(s) KC_RUN(s, conv, y.on[s], x.on[s], &c.on[s], act);
     kc_close(y, conv_bound(x, y.on[KC_ORACLE], &c, act));
     kc_conv_free(&c);
     kc_end();
@@ -109,7 +109,7 @@ static void max_pool2(int n, int h, int w, int c)
 {
     kc_begin("%dx[%d,%d,%d]", n, h, w, c);
     struct kc_tensor x = kc_noise(n, h, w, c, 1), y = kc_poison(n, h / 2, w / 2, c);
-    KC_EACH(s) KC_CALL(s, max_pool2, y.on[s], x.on[s]);
+    KC_EACH(s) KC_RUN(s, max_pool2, y.on[s], x.on[s]);
     kc_equal(y);
     kc_end();
 }
@@ -126,7 +126,7 @@ static void upsample2_add(int n, int h, int w, int c)
 {
     kc_begin("%dx[%d,%d,%d]", n, h, w, c);
     struct kc_tensor x = kc_noise(n, h, w, c, 1), y = kc_noise(n, 2 * h, 2 * w, c, 1);
-    KC_EACH(s) KC_CALL(s, upsample2_add, y.on[s], x.on[s]);
+    KC_EACH(s) KC_RUN(s, upsample2_add, y.on[s], x.on[s]);
     kc_equal(y);
     kc_end();
 }

@@ -27,6 +27,17 @@ extern struct kc_run kc;
 #define KC_EACH(s)          for (int s = kc.bench ? KC_TESTED : KC_ORACLE; s < (kc.bench ? KC_TESTED + 1 : KC_SIDES); s++)
 #define KC_CALL(s, op, ...) kc.be[s]->ops->op(kc.be[s], __VA_ARGS__)
 
+/* Calls the operator under test, first with the backend's skip set, when it must not do anything. */
+#define KC_RUN(s, op, ...)                                                                                             \
+    do {                                                                                                               \
+        kc.be[s]->skip = true;                                                                                         \
+        KC_CALL(s, op, __VA_ARGS__);                                                                                   \
+        kc.be[s]->skip = false;                                                                                        \
+        kc_nothing_done(s);                                                                                            \
+        KC_CALL(s, op, __VA_ARGS__);                                                                                   \
+    } while (0)
+void kc_nothing_done(int side);
+
 /* harness.c: memory on all sides, released by kc_end */
 struct kc_buffer {
     size_t bytes;
@@ -96,9 +107,9 @@ double *kc_product_bound(struct kc_tensor x, const struct kc_linear *, enum s2_a
 /* normalised values and their bound, [rows][c] */
 void kc_norm_bound(struct kc_tensor x, const struct kc_norm *, double *value, double *bound);
 /* One head of attention of one query: q [d], keys [n] rows of d and values [n] rows of dv. key_error [n][d]
- * is the error that the keys already have, or NULL. bound [dv]; p: scratch [n] */
+ * is the error that the keys already have, or NULL. bound [dv]; p, e: scratch [n] */
 void kc_attention_bound(double *bound, const double *q, const double *keys, const double *key_error,
-                        const double *values, int n, int d, int dv, double *p);
+                        const double *values, int n, int d, int dv, double *p, double *e);
 
 /* cases, by file */
 void check_preprocess(void), check_conv(void), check_max_pool2(void), check_upsample2_add(void);

@@ -27,7 +27,7 @@ static void point_tokens(int n, int k, int size, double spread)
     const struct kc_buffer *at = kc_floats(points, (size_t)(n * k * 3));
     const struct kc_buffer *g = kc_floats(gauss, (size_t)c), *e = kc_floats(embed, (size_t)(5 * c));
     struct kc_tensor y = kc_poison(n, 1, k, c);
-    KC_EACH(s) KC_CALL(s, point_tokens, y.on[s], kc_at(at, s), kc_at(g, s), kc_at(e, s), size);
+    KC_EACH(s) KC_RUN(s, point_tokens, y.on[s], kc_at(at, s), kc_at(g, s), kc_at(e, s), size);
     kc_close(y, bound);
     kc_end();
 }
@@ -57,7 +57,7 @@ static void deconv2(int n, int h, int w, int in, int out, int skip_n, enum s2_ac
             bound[i * out + c] = kc_gain(act) * sum + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
         }
     }
-    KC_EACH(s) KC_CALL(s, deconv2, y.on[s], x.on[s], &lin.on[s], skip.on[s], act);
+    KC_EACH(s) KC_RUN(s, deconv2, y.on[s], x.on[s], &lin.on[s], skip.on[s], act);
     kc_close(y, bound);
     kc_linear_free(&lin);
     kc_end();
@@ -84,7 +84,7 @@ static void mask_logits(int n, int k, int h, int w, int c)
             bound[i] += kc_sum_bound(c) * fabs((double)kc_value(hyper, mask, j) * kc_value(u, image * h * w + p, j));
         }
     }
-    KC_EACH(s) KC_CALL(s, mask_logits, y.on[s], hyper.on[s], u.on[s]);
+    KC_EACH(s) KC_RUN(s, mask_logits, y.on[s], hyper.on[s], u.on[s]);
     kc_close(y, bound);
     kc_end();
 }
@@ -117,7 +117,7 @@ static void choose(int n, int pixels, int inner, int edge, bool ties, bool multi
     struct kc_tensor score = kc_tensor_of(present, n, 1, 1, 1), tokens = kc_noise(n, 1, 4, 256, 1);
     struct kc_tensor low = kc_poison(n, 1, pixels, 1), token = kc_poison(n, 1, 1, 256), best = kc_poison(n, 1, 1, 1);
     KC_EACH(s)
-    KC_CALL(s, choose, low.on[s], token.on[s], best.on[s], m.on[s], iou.on[s], score.on[s], tokens.on[s], multimask);
+    KC_RUN(s, choose, low.on[s], token.on[s], best.on[s], m.on[s], iou.on[s], score.on[s], tokens.on[s], multimask);
     kc_equal(low);
     kc_equal(token);
     kc_equal(best);
@@ -147,7 +147,7 @@ static void where_absent(int n, int h, int w, int c, bool replace)
     if (n > 1) present[1] = 1e-30f;
     struct kc_tensor x = kc_noise(n, h, w, c, 1), score = kc_tensor_of(present, n, 1, 1, 1);
     const struct kc_buffer *vec = kc_floats(kc_random((size_t)c, 1), (size_t)c);
-    KC_EACH(s) KC_CALL(s, where_absent, x.on[s], score.on[s], kc_at(vec, s), replace);
+    KC_EACH(s) KC_RUN(s, where_absent, x.on[s], score.on[s], kc_at(vec, s), replace);
     kc_equal(x);
     kc_end();
 }
@@ -169,7 +169,7 @@ static void clamp(int n, int tokens, double scale, bool in_place)
     v[0] = -32;
     v[n * tokens - 1] = 32;
     struct kc_tensor x = kc_tensor_of(v, n, 1, tokens, 1), y = in_place ? x : kc_poison(n, 1, tokens, 1);
-    KC_EACH(s) KC_CALL(s, clamp, y.on[s], x.on[s], -32, 32);
+    KC_EACH(s) KC_RUN(s, clamp, y.on[s], x.on[s], -32, 32);
     kc_equal(y);
     kc_end();
 }

@@ -49,7 +49,7 @@ static void bank_store(int n, int tokens, double scale)
     const struct kc_buffer *slots = kc_buffer(slot, (size_t)n * sizeof *slot);
     const struct kc_buffer *ptr_slots = kc_buffer(ptr_slot, (size_t)n * sizeof *ptr_slot);
     struct kc_tensor m = kc_tensor_of(mem, n, 1, tokens, DIM), ptr = kc_noise(n, 1, 1, PTR_DIM, 1);
-    KC_EACH(s) KC_CALL(s, bank_store, &b.on[s], kc_at(slots, s), kc_at(ptr_slots, s), m.on[s], ptr.on[s]);
+    KC_EACH(s) KC_RUN(s, bank_store, &b.on[s], kc_at(slots, s), kc_at(ptr_slots, s), m.on[s], ptr.on[s]);
     kc_equal_bytes(b.spatial);
     kc_equal_bytes(b.pointers);
     kc_end();
@@ -119,7 +119,7 @@ static void pointer_positions(int n, const int (*counts)[2], int ptr_cap, bool z
             bound[i] += fabs((double)lin.w[o * 256 + c]) * (kc_sum_bound(256) + 8 * kc.eps * angle);
         }
     }
-    KC_EACH(s) KC_CALL(s, pointer_positions, y.on[s], &t.on[s], zeros ? NULL : &lin.on[s]);
+    KC_EACH(s) KC_RUN(s, pointer_positions, y.on[s], &t.on[s], zeros ? NULL : &lin.on[s]);
     kc_close(y, bound);
     kc_linear_free(&lin);
     kc_end();
@@ -210,11 +210,11 @@ static double *memory_bound(const struct memory_case *m, struct kc_tensor q)
     double *bound = kc_scratch((size_t)m->n * (size_t)tokens * DIM, sizeof *bound), query[PTR_DIM];
     for (int b = 0; b < m->n; b++) {
         const struct keys k = keys_of(m, b);
-        double *p = kc_scratch((size_t)k.count, sizeof *p);
+        double *p = kc_scratch((size_t)k.count, sizeof *p), *e = kc_scratch((size_t)k.count, sizeof *e);
         for (int i = 0; i < tokens; i++) {
             for (int c = 0; c < PTR_DIM; c++) query[c] = kc_value(q, b * tokens + i, c);
             kc_attention_bound(bound + ((size_t)b * (size_t)tokens + (size_t)i) * DIM, query, k.key, k.error, k.value,
-                               k.count, PTR_DIM, DIM, p);
+                               k.count, PTR_DIM, DIM, p, e);
         }
     }
     return bound;
@@ -246,8 +246,8 @@ static void memory_attention(int n, int side, const int (*counts)[2], double siz
     const struct kc_buffer *table = kc_floats(turn, (size_t)(tokens * PTR_DIM));
     struct kc_tensor q = kc_noise(n, 1, tokens, PTR_DIM, size), y = kc_poison(n, 1, tokens, DIM);
     KC_EACH(s)
-    KC_CALL(s, memory_attention, y.on[s], q.on[s], &m.bank.on[s], &m.table.on[s], &m.kproj.on[s], kc_at(pe, s),
-            kc_at(tpos, s), m.positions.on[s], kc_at(table, s));
+    KC_RUN(s, memory_attention, y.on[s], q.on[s], &m.bank.on[s], &m.table.on[s], &m.kproj.on[s], kc_at(pe, s),
+           kc_at(tpos, s), m.positions.on[s], kc_at(table, s));
     kc_close(y, memory_bound(&m, q));
     kc_linear_free(&m.kproj);
     kc_end();

@@ -12,7 +12,7 @@ static void linear(int n, int tokens, int in, int out, enum s2_act act, bool acc
     struct kc_tensor x = kc_columns(kc_noise(n, 1, tokens, in + 2 * gap, 1), gap, in);
     struct kc_tensor y = accumulate ? kc_noise(n, 1, tokens, out + 2 * gap, 1) : kc_poison(n, 1, tokens, out + 2 * gap);
     y = kc_columns(y, gap, out);
-    KC_EACH(s) KC_CALL(s, linear, y.on[s], x.on[s], &l.on[s], act, accumulate);
+    KC_EACH(s) KC_RUN(s, linear, y.on[s], x.on[s], &l.on[s], act, accumulate);
     double *bound = kc_product_bound(x, &l, act);
     for (int64_t r = 0; accumulate && r < s2_tokens(x.on[KC_ORACLE]); r++) {
         for (int o = 0; o < out; o++) bound[r * out + o] += 2 * kc.eps * fabs((double)kc_value(y, r, o));
@@ -55,7 +55,7 @@ static void layer_norm(int n, int tokens, int c, float eps, enum s2_act act, dou
     double *value = kc_scratch(count, sizeof *value), *bound = kc_scratch(count, sizeof *bound);
     kc_norm_bound(x, &norm, value, bound);
     for (size_t i = 0; i < count; i++) bound[i] = kc_gain(act) * bound[i] + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
-    KC_EACH(s) KC_CALL(s, layer_norm, y.on[s], x.on[s], &norm.on[s], act);
+    KC_EACH(s) KC_RUN(s, layer_norm, y.on[s], x.on[s], &norm.on[s], act);
     kc_close(y, bound);
     kc_end();
 }
@@ -85,6 +85,7 @@ static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with
     const size_t rows = (size_t)n * (size_t)tokens, size = rows * (size_t)c;
     double *value = kc_scratch(size, sizeof *value), *error = kc_scratch(size, sizeof *error);
     double *bound = kc_scratch(size, sizeof *bound), *inner = kc_scratch((size_t)hidden, sizeof *inner);
+    double *size_of = kc_scratch((size_t)hidden, sizeof *size_of);
     if (with_norm) kc_norm_bound(x, &norm, value, error);
     for (size_t i = 0; !with_norm && i < size; i++) value[i] = kc_value(x, (int64_t)i / c, (int)(i % (size_t)c));
     for (size_t r = 0; r < rows; r++) {
@@ -94,20 +95,22 @@ static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with
                 const double w = fc1.w[(size_t)h * (size_t)c + (size_t)i], v = value[r * (size_t)c + (size_t)i];
                 sum += w * v;
                 terms += fabs(w * v);
-                given += fabs(w) * error[r * (size_t)c + (size_t)i];
+                given += pow(w * error[r * (size_t)c + (size_t)i], 2);
             }
-            /* |act(sum)| <= |sum|: what the second product adds to the error that the first one has */
-            inner[h] = kc_gain(act) * (kc_sum_bound(c) * terms + given) + kc_sum_bound(hidden) * fabs(sum);
+            inner[h] = kc_gain(act) * (kc_sum_bound(c) * terms + 2 * sqrt(given));
+            size_of[h] = fabs(sum); /* at least |act(sum)| */
         }
         for (int o = 0; o < c; o++) {
-            double e =
-                kc_sum_bound(hidden) * fabs((double)fc2.b[o]) + 2 * kc.eps * fabs((double)kc_value(y, (int64_t)r, o));
-            for (int h = 0; h < hidden; h++)
-                e += fabs((double)fc2.w[(size_t)o * (size_t)hidden + (size_t)h]) * inner[h];
-            bound[r * (size_t)c + (size_t)o] = e;
+            double terms = fabs((double)fc2.b[o]) + fabs((double)kc_value(y, (int64_t)r, o)), given = 0;
+            for (int h = 0; h < hidden; h++) {
+                const double w = fabs((double)fc2.w[(size_t)o * (size_t)hidden + (size_t)h]);
+                terms += w * size_of[h];
+                given += pow(w * inner[h], 2);
+            }
+            bound[r * (size_t)c + (size_t)o] = kc_sum_bound(hidden) * terms + 2 * sqrt(given);
         }
     }
-    KC_EACH(s) KC_CALL(s, mlp, y.on[s], x.on[s], with_norm ? &norm.on[s] : NULL, &fc1.on[s], act, &fc2.on[s]);
+    KC_EACH(s) KC_RUN(s, mlp, y.on[s], x.on[s], with_norm ? &norm.on[s] : NULL, &fc1.on[s], act, &fc2.on[s]);
     kc_close(y, bound);
     kc_linear_free(&fc1);
     kc_linear_free(&fc2);
@@ -143,7 +146,7 @@ static void add(int n, int h, int w, int c, int a_n, int b_n, bool one_token, en
             bound[i * c + j] = 2 * kc.eps * (fabs(va) + 2 * fabs((double)scale * vb));
         }
     }
-    KC_EACH(s) KC_CALL(s, add, y.on[s], a.on[s], b.on[s], scale);
+    KC_EACH(s) KC_RUN(s, add, y.on[s], a.on[s], b.on[s], scale);
     kc_close(y, bound);
     kc_end();
 }
@@ -183,7 +186,7 @@ static void rope(int n, int tokens, int c, int gap)
             bound[r * c + i] = 4 * kc.eps * (fabs((double)kc_value(x, r, i)) + fabs((double)kc_value(x, r, i ^ 1)));
         }
     }
-    KC_EACH(s) KC_CALL(s, rope, x.on[s], kc_at(turn, s));
+    KC_EACH(s) KC_RUN(s, rope, x.on[s], kc_at(turn, s));
     kc_close(x, bound);
     kc_end();
 }
@@ -201,7 +204,7 @@ static void take(int n, int tokens, int c, int first, int count)
 {
     kc_begin("%dx%d tokens of %d, %d from %d", n, tokens, c, count, first);
     struct kc_tensor x = kc_noise(n, 1, tokens, c, 1), y = kc_poison(n, 1, count, c);
-    KC_EACH(s) KC_CALL(s, take, y.on[s], x.on[s], first);
+    KC_EACH(s) KC_RUN(s, take, y.on[s], x.on[s], first);
     kc_equal(y);
     kc_end();
 }
@@ -219,7 +222,7 @@ static void concat(int n, int a_n, int a_tokens, int b_tokens, int c)
     kc_begin("%d x (%d of %d tokens + %d) of %d", n, a_n, a_tokens, b_tokens, c);
     struct kc_tensor a = kc_noise(a_n, 1, a_tokens, c, 1), y = kc_poison(n, 1, a_tokens + b_tokens, c);
     struct kc_tensor b = b_tokens ? kc_noise(n, 1, b_tokens, c, 1) : kc_none(n, 1, 0, c);
-    KC_EACH(s) KC_CALL(s, concat, y.on[s], a.on[s], b.on[s]);
+    KC_EACH(s) KC_RUN(s, concat, y.on[s], a.on[s], b.on[s]);
     kc_equal(y);
     kc_end();
 }

@@ -57,7 +57,7 @@ static void fill_holes(enum pattern kind, int n, int h, int w, int area, bool in
 {
     kc_begin("%s, %dx[%d,%d], area %d%s", names[kind], n, h, w, area, in_place ? ", in place" : "");
     struct kc_tensor x = map_of(kind, n, h, w), y = in_place ? x : kc_poison(n, h, w, 1);
-    KC_EACH(s) KC_CALL(s, fill_holes, y.on[s], x.on[s], area);
+    KC_EACH(s) KC_RUN(s, fill_holes, y.on[s], x.on[s], area);
     kc_equal(y);
     kc_end();
 }
@@ -113,7 +113,7 @@ static void video_masks(struct video v)
         for (int i = 0; i < v.n; i++) bits[s][i] = i == v.unasked ? NULL : (uint8_t *)kc_at(all, s) + (size_t)i * area;
         const struct s2_video_masks out = {
             v.width, v.height, stride, v.exclusive, v.bits ? bits[s] : NULL, v.owner ? kc_at(owner, s) : NULL};
-        KC_CALL(s, video_masks, &out, low.on[s]);
+        KC_RUN(s, video_masks, &out, low.on[s]);
         clear_gaps(all, row, stride, s);
     }
     kc_equal_bytes(all);
@@ -148,7 +148,7 @@ static void memory_mask(enum pattern kind, int n, int side, bool binarize)
     /* four taps of at most `largest`; far from 0 the sigmoid is flat: its slope is below exp(-|x|) */
     const double error = 8 * kc.eps * (largest > 16 ? 16 : largest);
     for (int64_t i = 0; i < s2_elements(y.on[KC_ORACLE]); i++) bound[i] = binarize ? 0 : 20 * (error / 4 + 8 * kc.eps);
-    KC_EACH(s) KC_CALL(s, memory_mask, y.on[s], low.on[s], binarize);
+    KC_EACH(s) KC_RUN(s, memory_mask, y.on[s], low.on[s], binarize);
     kc_close(y, bound);
     kc_end();
 }
