@@ -136,10 +136,11 @@ struct fmt_prompts {
 enum s2_status fmt_prompts_read(struct fmt_prompts *out, const char *path, struct s2_err *);
 enum s2_status fmt_prompts_parse(struct fmt_prompts *out, const char *name, const char *json, size_t size,
                                  const char *folder, struct s2_err *);
-/* Quick prompts: option is "point", "box" or "mask", text its argument. Several of one frame and id merge. */
+/* Quick prompts: option is "point", "box" or "mask", text its argument. Several of one frame and id merge; they
+ * append to what a file gave, in its units. Start with a zeroed set or a read one. */
 enum s2_status fmt_prompts_quick(struct fmt_prompts *, const char *option, const char *text, struct s2_err *);
-/* Checks that need the video (coordinates inside, frame < frames if frames >= 0, mask sizes), turns normalized
- * coordinates into pixels, reads mask files. */
+/* Checks that need the video: frame < frames if frames >= 0; points 0 <= x < width, boxes 0 <= x0 < x1 <= width, and
+ * so in y; mask sizes. Turns normalized coordinates into pixels, reads mask files. Free the set if it fails. */
 enum s2_status fmt_prompts_resolve(struct fmt_prompts *, int width, int height, int64_t frames, struct s2_err *);
 void fmt_prompts_free(struct fmt_prompts *);
 

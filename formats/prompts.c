@@ -151,6 +151,7 @@ enum s2_status fmt_prompt_check_file(struct s2_err *err, const struct fmt_prompt
     if (stat(q->mask_path, &st) || access(q->mask_path, R_OK))
         return fmt_prompt_fail(err, p, q, "mask", "%s cannot be read: %s", q->mask_path, strerror(errno));
     if (S_ISDIR(st.st_mode)) return fmt_prompt_fail(err, p, q, "mask", "%s is a folder", q->mask_path);
+    if (!S_ISREG(st.st_mode)) return fmt_prompt_fail(err, p, q, "mask", "%s is no file", q->mask_path);
     return S2_OK;
 }
 

@@ -33,7 +33,7 @@ enum s2_status fmt_prompt_fail(struct s2_err *, const struct fmt_prompts *, cons
  * a box with an area; they are stored as float, and what is checked is what is stored. */
 enum s2_status fmt_prompt_check_point(struct s2_err *, const struct fmt_prompts *, const struct fmt_prompt *, int i);
 enum s2_status fmt_prompt_check_box(struct s2_err *, const struct fmt_prompts *, const struct fmt_prompt *);
-/* The mask file exists, can be read and is no folder. */
+/* The mask file exists, can be read and is a regular file. */
 enum s2_status fmt_prompt_check_file(struct s2_err *, const struct fmt_prompts *, const struct fmt_prompt *);
 /* What the prompts of one object say together: a mask or a stop alone on its frame, a stop behind a prompt. */
 enum s2_status fmt_prompts_check_together(struct s2_err *, const struct fmt_prompts *);

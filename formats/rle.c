@@ -160,16 +160,41 @@ static struct run_reader start_reading(struct s2_bits *bits)
     return (struct run_reader){.bits = bits, .end = (int64_t)bits->width * bits->height};
 }
 
-/* Sets pixels [from, to), counted down the columns. */
+static void set_in_column(struct s2_bits *bits, int x, int y0, int y1)
+{
+    uint8_t *p = bits->data + (size_t)y0 * bits->stride + x / 8, bit = (uint8_t)(0x80 >> x % 8);
+    for (int y = y0; y < y1; y++, p += bits->stride) *p |= bit;
+}
+
+/* Whole columns [x0, x1), x0 < x1, row by row. */
+static void set_columns(struct s2_bits *bits, int x0, int x1)
+{
+    int first = x0 / 8, last = (x1 - 1) / 8;
+    uint8_t from = (uint8_t)(0xFF >> x0 % 8), to = (uint8_t)(0xFF << (7 - (x1 - 1) % 8));
+    uint8_t *row = bits->data;
+    for (int y = 0; y < bits->height; y++, row += bits->stride) {
+        if (first == last) {
+            row[first] |= from & to;
+            continue;
+        }
+        row[first] |= from;
+        memset(row + first + 1, 0xFF, (size_t)(last - first - 1));
+        row[last] |= to;
+    }
+}
+
+/* Sets pixels [from, to), from < to, counted down the columns. */
 static void set_pixels(struct s2_bits *bits, int64_t from, int64_t to)
 {
-    while (from < to) {
-        int x = (int)(from / bits->height), y = (int)(from % bits->height);
-        int64_t n = bits->height - y < to - from ? bits->height - y : to - from;
-        uint8_t *p = bits->data + (size_t)y * bits->stride + x / 8, bit = (uint8_t)(0x80 >> x % 8);
-        for (int64_t i = 0; i < n; i++, p += bits->stride) *p |= bit;
-        from += n;
+    int height = bits->height;
+    int x0 = (int)(from / height), y0 = (int)(from % height), x1 = (int)(to / height), y1 = (int)(to % height);
+    if (x0 == x1) {
+        set_in_column(bits, x0, y0, y1);
+        return;
     }
+    if (y0) set_in_column(bits, x0++, y0, height);
+    if (x0 < x1) set_columns(bits, x0, x1);
+    if (y1) set_in_column(bits, x1, 0, y1);
 }
 
 static bool read_run(struct run_reader *r, int64_t run, struct s2_err *err)
@@ -183,7 +208,7 @@ static bool read_run(struct run_reader *r, int64_t run, struct s2_err *err)
                 r->bits->width, r->bits->height);
         return false;
     }
-    if (r->count & 1) set_pixels(r->bits, r->position, r->position + run);
+    if (run && r->count & 1) set_pixels(r->bits, r->position, r->position + run);
     r->position += run;
     r->count++;
     return true;

@@ -275,6 +275,7 @@ Test(prompts, masks_and_stops)
         {PROMPT("\"mask\": \"/no/such.png\""),
          "prompts[0].mask: /no/such.png cannot be read: No such file or directory"},
         {PROMPT("\"mask\": \"/\""), "prompts[0].mask: / is a folder"},
+        {PROMPT("\"mask\": \"/dev/null\""), "prompts[0].mask: /dev/null is no file"},
         {PROMPT("\"mask\": \"a.png\", \"points\": [[1, 1]]"), "prompts[0]: a mask stands alone; remove \"points\""},
         {PROMPT("\"mask\": \"a.png\", \"box\": [0, 0, 1, 1]"), "prompts[0]: a mask stands alone; remove \"box\""},
         {PROMPT("\"value\": 3"), "prompts[0]: \"value\" without \"mask\""},

@@ -141,14 +141,15 @@ Test(rle, odd_sizes)
                                   {9, 65}, {17, 128}, {64, 63},  {8, 4160}, {2, 9000}, {257, 129}, {16, 4096}};
     uint64_t x = 0x9E3779B97F4A7C15u;
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
-        for (int kind = 0; kind < 6; kind++) {
+        for (int kind = 0; kind < 7; kind++) {
             struct s2_bits b = new_bits(size[i][0], size[i][1], (size_t)kind);
             for (int py = 0; py < b.height; py++)
                 for (int px = 0; px < b.width; px++) {
                     bool corner = (px == 0 || px == b.width - 1) && (py == 0 || py == b.height - 1);
                     bool on = kind == 1 || (kind == 2 && corner) || (kind == 3 && (px + py) % 2) ||
                               (kind == 4 && next_random(&x) % 2) ||
-                              (kind == 5 && py >= b.height / 3 && px > b.width / 4);
+                              (kind == 5 && py >= b.height / 3 && px > b.width / 4) ||
+                              (kind == 6 && !(px == b.width / 3 && py == b.height / 2)); // runs over many columns
                     if (on) set(&b, px, py);
                 }
             for (int y = 0; kind && y < b.height; y++) // what lies behind a row is not read
