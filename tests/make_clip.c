@@ -95,6 +95,8 @@ static void paint_frame(const struct maker *m, AVFrame *f, int number)
     const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(f->format);
     bool palette = d->flags & AV_PIX_FMT_FLAG_PAL;
     uint16_t *line = calloc((size_t)f->width, sizeof(*line));
+    /* av_write_image_line2 only sets bits */
+    for (int i = 0; i < AV_NUM_DATA_POINTERS && f->buf[i]; i++) memset(f->buf[i]->data, 0, f->buf[i]->size);
     for (int i = 0; palette && i < 256; i++) ((uint32_t *)(void *)f->data[1])[i] = make_clip_palette(i);
     for (int k = 0; line && k < (palette ? 1 : d->nb_components); k++) {
         bool chroma = (k == 1 || k == 2) && d->nb_components >= 3;
@@ -261,6 +263,7 @@ static bool encode_video(struct maker *m)
         if (av_frame_make_writable(f) < 0) return fail(m, "memory");
         paint_frame(m, f, i);
         f->pts = make_clip_tick(m->clip, i) / (m->clip->vfr ? 1 : TICKS);
+        f->quality = m->video.codec->global_quality;
         if (m->clip->interlaced) mark_interlaced(f);
         if (!encode(m, &m->video, f)) return false;
     }
@@ -291,7 +294,11 @@ static bool run(struct maker *m)
     if (!open_video(m) || !open_audio(m)) return false;
     if (!(m->format->oformat->flags & AVFMT_NOFILE) && avio_open(&m->format->pb, c->path, AVIO_FLAG_WRITE) < 0)
         return fail(m, "creating the file");
-    if (avformat_write_header(m->format, NULL) < 0) return fail(m, "the header");
+    AVDictionary *options = NULL;
+    if (c->options && av_dict_parse_string(&options, c->options, "=", ":", 0) < 0) return fail(m, "container options");
+    int ret = avformat_write_header(m->format, &options);
+    av_dict_free(&options);
+    if (ret < 0) return fail(m, "the header");
     if (!encode_audio(m) || !encode_video(m)) return false;
     return av_write_trailer(m->format) >= 0 ? true : fail(m, "the trailer");
 }

@@ -9,6 +9,7 @@
 struct make_clip {
     const char *path;    /* container by its extension; a printf pattern (f%03d.png) gives stills */
     const char *format;  /* container by name, NULL: by extension */
+    const char *options; /* of the container, "movflags=faststart:..." */
     const char *codec;   /* encoder: "ffv1", "mpeg4", "mjpeg", "png", "rawvideo", "libx264", ... */
     const char *pix_fmt; /* NULL: the first that the encoder takes */
     int width, height, frames, fps;

@@ -9,15 +9,27 @@
 static const char usage[] =
     "make-clip [--size WxH] [--frames N] [--fps N] [--vfr] [--codec NAME] [--pix-fmt NAME] [--format NAME]\n"
     "          [--rotate 0|90|180|270] [--mirror] [--range limited|full] [--matrix NAME] [--interlaced] [--gop N]\n"
-    "          [--audio] OUT\n"
+    "          [--options K=V:...] [--audio] OUT\n"
     "Writes a clip of the default picture of tests/make_clip.h. Codecs are FFmpeg's encoders (default mpeg4, or png\n"
     "and mjpeg by the extension of stills); OUT may be a printf pattern.\n";
 
-static const struct option options[] = {
-    {"size", 1, NULL, 's'},   {"frames", 1, NULL, 'n'},  {"fps", 1, NULL, 'f'},    {"vfr", 0, NULL, 'v'},
-    {"codec", 1, NULL, 'c'},  {"pix-fmt", 1, NULL, 'p'}, {"format", 1, NULL, 'F'}, {"rotate", 1, NULL, 'r'},
-    {"mirror", 0, NULL, 'm'}, {"range", 1, NULL, 'R'},   {"matrix", 1, NULL, 'M'}, {"interlaced", 0, NULL, 'i'},
-    {"gop", 1, NULL, 'g'},    {"audio", 0, NULL, 'a'},   {"help", 0, NULL, 'h'},   {0}};
+static const struct option options[] = {{"size", 1, NULL, 's'},
+                                        {"frames", 1, NULL, 'n'},
+                                        {"fps", 1, NULL, 'f'},
+                                        {"vfr", 0, NULL, 'v'},
+                                        {"codec", 1, NULL, 'c'},
+                                        {"pix-fmt", 1, NULL, 'p'},
+                                        {"format", 1, NULL, 'F'},
+                                        {"options", 1, NULL, 'o'},
+                                        {"rotate", 1, NULL, 'r'},
+                                        {"mirror", 0, NULL, 'm'},
+                                        {"range", 1, NULL, 'R'},
+                                        {"matrix", 1, NULL, 'M'},
+                                        {"interlaced", 0, NULL, 'i'},
+                                        {"gop", 1, NULL, 'g'},
+                                        {"audio", 0, NULL, 'a'},
+                                        {"help", 0, NULL, 'h'},
+                                        {0}};
 
 static bool set(struct make_clip *c, int option, const char *arg)
 {
@@ -29,6 +41,7 @@ static bool set(struct make_clip *c, int option, const char *arg)
     case 'c': return (c->codec = arg) != NULL;
     case 'p': return (c->pix_fmt = arg) != NULL;
     case 'F': return (c->format = arg) != NULL;
+    case 'o': return (c->options = arg) != NULL;
     case 'r': return (c->rotate = atoi(arg)) % 90 == 0 && c->rotate >= 0;
     case 'm': return c->mirror = true;
     case 'R': c->full = !strcmp(arg, "full"); return c->tag_range = c->full || !strcmp(arg, "limited");
