@@ -170,6 +170,41 @@ static int sws_matrix(int space)
     }
 }
 
+/* swscale stretches chroma to the picture: at odd sizes all of it would lie a little off. So it gets pictures of whole
+ * chroma samples, and what is too much is not shown. */
+static int whole_chroma(int size, int log2)
+{
+    return AV_CEIL_RSHIFT(size, log2) << log2;
+}
+
+static bool is_cut_chroma(const AVFrame *f, const AVPixFmtDescriptor *d)
+{
+    return is_yuv(d) && d->flags & AV_PIX_FMT_FLAG_PLANAR &&
+           (f->width != whole_chroma(f->width, d->log2_chroma_w) ||
+            f->height != whole_chroma(f->height, d->log2_chroma_h));
+}
+
+/* in, copied into a picture that has room for whole chroma samples. */
+static bool copy_even(struct fmt_convert *c, const AVFrame *in, const AVPixFmtDescriptor *d)
+{
+    int width = whole_chroma(in->width, d->log2_chroma_w), height = whole_chroma(in->height, d->log2_chroma_h);
+    AVFrame *to = c->even;
+    if (!to || to->width != width || to->height != height || to->format != in->format) {
+        av_frame_free(&c->even);
+        if (!(to = c->even = av_frame_alloc())) return false;
+        to->width = width;
+        to->height = height;
+        to->format = in->format;
+        if (av_frame_get_buffer(to, 0) < 0) {
+            av_frame_free(&c->even);
+            return false;
+        }
+        for (int i = 0; i < AV_NUM_DATA_POINTERS && to->buf[i]; i++) memset(to->buf[i]->data, 0, to->buf[i]->size);
+    }
+    av_image_copy(to->data, to->linesize, (const uint8_t **)in->data, in->linesize, in->format, in->width, in->height);
+    return true;
+}
+
 /* A context for whole frames (field < 0), or for the rows of one field. */
 static struct SwsContext *make_sws(const struct fmt_convert *c, enum AVPixelFormat to, int field)
 {
@@ -177,15 +212,15 @@ static struct SwsContext *make_sws(const struct fmt_convert *c, enum AVPixelForm
     struct SwsContext *sws = sws_alloc_context();
     if (!sws) return NULL;
     int full = c->range == AVCOL_RANGE_JPEG;
-    int height = field < 0 ? c->height : (c->height + 1 - field) / 2;
+    int width = c->width, height = field < 0 ? c->height : c->height / 2;
     int h, v;
     chroma_position(c->location, &h, &v);
     if (field >= 0) v = field == 0 ? 64 : 192; /* in rows of the field: quarter of a row off the frame's */
-    av_opt_set_int(sws, "srcw", c->width, 0);
+    av_opt_set_int(sws, "srcw", width, 0);
     av_opt_set_int(sws, "srch", height, 0);
     av_opt_set_int(sws, "src_format", plain_format(c->format), 0);
     av_opt_set_int(sws, "src_range", full, 0);
-    av_opt_set_int(sws, "dstw", c->width, 0);
+    av_opt_set_int(sws, "dstw", width, 0);
     av_opt_set_int(sws, "dsth", height, 0);
     av_opt_set_int(sws, "dst_format", to, 0);
     av_opt_set_int(sws, "dst_range", 1, 0);
@@ -223,7 +258,7 @@ static bool scale(struct SwsContext **sws, const struct fmt_convert *c, const AV
 {
     if (!*sws && !(*sws = make_sws(c, out->format, field))) return false;
     int step = field < 0 ? 1 : 2, start = field < 0 ? 0 : field;
-    int rows = field < 0 ? in->height : (in->height + 1 - field) / 2;
+    int rows = field < 0 ? in->height : in->height / 2;
     const uint8_t *from[4] = {NULL};
     uint8_t *to[4] = {NULL};
     int from_stride[4] = {0}, to_stride[4] = {0};
@@ -238,21 +273,29 @@ static bool scale(struct SwsContext **sws, const struct fmt_convert *c, const AV
 
 static bool through_swscale(struct fmt_convert *c, const AVFrame *in, const AVPixFmtDescriptor *d, AVFrame *out)
 {
+    const AVFrame *from = in;
     int space = fmt_color_space(in), range = fmt_color_range(in), location = in->chroma_location;
-    if (c->width != in->width || c->height != in->height || c->format != in->format || c->space != space ||
+    if (is_cut_chroma(in, d)) {
+        if (!copy_even(c, in, d)) return false;
+        from = c->even;
+    }
+    if (c->width != from->width || c->height != from->height || c->format != in->format || c->space != space ||
         c->range != range || c->location != location) {
         free_sws(c);
-        c->width = in->width;
-        c->height = in->height;
+        c->width = from->width;
+        c->height = from->height;
         c->format = in->format;
         c->space = space;
         c->range = range;
         c->location = location;
     }
-    if (!take_picture(c, is_yuv(d) ? AV_PIX_FMT_GBRP : AV_PIX_FMT_RGB24, in->width, in->height, out)) return false;
+    if (!take_picture(c, is_yuv(d) ? AV_PIX_FMT_GBRP : AV_PIX_FMT_RGB24, from->width, from->height, out)) return false;
     bool fields = is_yuv(d) && d->log2_chroma_h == 1 && in->height % 4 == 0 && is_interlaced(in);
-    if (!fields) return scale(&c->whole, c, in, out, -1);
-    return scale(&c->field[0], c, in, out, 0) && scale(&c->field[1], c, in, out, 1);
+    bool ok = fields ? scale(&c->field[0], c, from, out, 0) && scale(&c->field[1], c, from, out, 1)
+                     : scale(&c->whole, c, from, out, -1);
+    out->width = in->width;
+    out->height = in->height;
+    return ok;
 }
 
 enum s2_status fmt_convert_frame(struct fmt_convert *c, const AVFrame *in, AVFrame *out, struct s2_err *err)
@@ -275,6 +318,7 @@ void fmt_convert_free(struct fmt_convert *c)
 {
     free_sws(c);
     av_buffer_pool_uninit(&c->pool);
+    av_frame_free(&c->even);
     av_freep(&c->line);
     av_freep(&c->level);
     *c = (struct fmt_convert){0};

@@ -35,6 +35,7 @@ struct fmt_convert {
     int width, height, format, space, range, location; /* what the contexts are made for */
     AVBufferPool *pool;                                /* RGB pictures of pool_size bytes */
     size_t pool_size;
+    AVFrame *even;  /* copy of a frame of odd size */
     uint16_t *line; /* samples of one row */
     uint8_t *level; /* [1 << level_depth]: 8-bit value of each sample */
     int level_depth, level_limited;
