@@ -39,7 +39,8 @@ static enum s2_status read_floats(struct reader *r, const cJSON *v, const struct
 {
     enum s2_status status = expect_array(r, v, path, form);
     if (status) return status;
-    if (cJSON_GetArraySize(v) != n) return FAIL(r, path, "expected %s, found %d numbers", form, cJSON_GetArraySize(v));
+    if (cJSON_GetArraySize(v) != n)
+        return FAIL(r, path, "expected %s, found an array of %d", form, cJSON_GetArraySize(v));
     int i = 0;
     const cJSON *e;
     cJSON_ArrayForEach(e, v)
