@@ -261,6 +261,7 @@ static enum s2_status check(struct bench *b, int n_operands, char **operands, st
     if (n_operands > 0) return s2_fail(err, S2_E_USAGE, "bench takes no file but that of --model: '%s'", operands[0]);
     if (b->model_file && b->random) return s2_fail(err, S2_E_USAGE, "give either --model or --random, not both");
     if (!b->model_file && !b->random) b->random = "tiny";
+    if (b->steady < 0) b->steady = b->frames < 16 ? b->frames / 2 : 8;
     if (b->steady >= b->frames) {
         return s2_fail(err, S2_E_USAGE, "--steady %d leaves none of the %d frames to measure", b->steady, b->frames);
     }
@@ -269,7 +270,7 @@ static enum s2_status check(struct bench *b, int n_operands, char **operands, st
 
 int cmd_bench(int argc, char **argv)
 {
-    struct bench b = {.frames = 24, .steady = 8, .n_objects = 1};
+    struct bench b = {.frames = 24, .steady = -1, .n_objects = 1};
     const struct cmd_option rows[] = {
         {CMD_GROUP, .help = "Options"},
         {CMD_TEXT, 'm', "model", "FILE", "checkpoint, .pt or .safetensors", .value = &b.model_file},
@@ -280,7 +281,7 @@ int cmd_bench(int argc, char **argv)
         {CMD_INTEGER, 0, "objects", "N", "objects to track", .value = &b.n_objects, .min = 1, .max = 1000},
         {CMD_INTEGER, 0, "frames", "N", "frames to run", .value = &b.frames, .min = 1, .max = 100000},
         {CMD_INTEGER, 0, "steady", "N", "frames at the start that the times leave out", .value = &b.steady,
-         .max = 100000},
+         .max = 100000, .fallback = "8, half of less than 16"},
         {CMD_INTEGER, 0, "threads", "N", "CPU threads", .value = &b.threads, .max = 4096, .fallback = "all cores"},
     };
     const struct cmd_command command = {"bench", summary, notes, rows, sizeof rows / sizeof *rows};

@@ -15,8 +15,8 @@
 #include "log.h"
 #include "options.h"
 
-enum kind { KIND_MODEL, KIND_VIDEO, KIND_PROMPTS };
-static const char *const kind_names[] = {"model", "video", "prompts"};
+enum kind { KIND_MODEL, KIND_VIDEO, KIND_FOLDER, KIND_PROMPTS };
+static const char *const kind_names[] = {"model", "video", "folder", "prompts"};
 
 struct inspect_options {
     bool json, verbose, allow_network;
@@ -264,7 +264,8 @@ static enum kind kind_of(const char *path)
                               : ends_with(path, ".json") ? KIND_PROMPTS
                                                          : KIND_VIDEO;
     struct stat s;
-    if (strcmp(path, "-") == 0 || stat(path, &s) || S_ISDIR(s.st_mode)) return by_name;
+    if (strcmp(path, "-") == 0 || stat(path, &s)) return by_name;
+    if (S_ISDIR(s.st_mode)) return KIND_FOLDER;
     unsigned char head[64] = {0};
     FILE *f = fopen(path, "rbe");
     if (!f) return by_name;
@@ -285,7 +286,8 @@ static enum s2_status inspect_file(struct facts *f, const char *path, const stru
     begin_file(f, path, kind);
     switch (kind) {
     case KIND_MODEL: inspect_model(f, path, o, &err); break;
-    case KIND_VIDEO: inspect_video(f, path, o, &err); break;
+    case KIND_VIDEO:
+    case KIND_FOLDER: inspect_video(f, path, o, &err); break;
     case KIND_PROMPTS: inspect_prompts(f, path, &err); break;
     }
     end_file(f, &err);

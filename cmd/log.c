@@ -32,8 +32,10 @@ static void from_library(void *ctx, enum s2_log_level level, const char *text)
     case S2_LOG_ERROR: print("sam2track: ", text); break;
     case S2_LOG_WARN: print("sam2track: warning: ", text); break;
     case S2_LOG_INFO:
+        if (verbosity >= CMD_VERBOSE) print("sam2track: ", text);
+        break;
     case S2_LOG_DEBUG:
-        if (verbosity == CMD_VERBOSE) print(level == S2_LOG_INFO ? "sam2track: " : "sam2track: debug: ", text);
+        if (verbosity >= CMD_DEBUG) print("sam2track: debug: ", text);
         break;
     }
 }
@@ -42,11 +44,6 @@ void cmd_log_start(enum cmd_verbosity v)
 {
     verbosity = v;
     s2_log_set(from_library, NULL);
-}
-
-enum cmd_verbosity cmd_log_verbosity(void)
-{
-    return verbosity;
 }
 
 void cmd_error(const char *fmt, ...)

@@ -5,11 +5,15 @@
 
 #include "../engine/base.h"
 
-enum cmd_verbosity { CMD_QUIET = -1 /* warnings and errors */, CMD_NORMAL, CMD_VERBOSE /* also info and debug */ };
+enum cmd_verbosity {
+    CMD_QUIET = -1, /* warnings and errors */
+    CMD_NORMAL,
+    CMD_VERBOSE, /* also what the library tells */
+    CMD_DEBUG,   /* also FFmpeg's own messages */
+};
 
 /* Sends the messages of the library (s2_log) to stderr, too. */
 void cmd_log_start(enum cmd_verbosity);
-enum cmd_verbosity cmd_log_verbosity(void);
 
 /* "sam2track: TEXT" */
 void cmd_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -114,6 +114,7 @@ static enum s2_status set(const struct cmd_option *o, const char *value, struct 
     int64_t number;
     switch (o->kind) {
     case CMD_FLAG: *(bool *)o->value = true; return S2_OK;
+    case CMD_COUNT: ++*(int *)o->value; return S2_OK;
     case CMD_TEXT:
         if (!*value) return s2_fail(err, S2_E_USAGE, "--%s: %s is empty", o->name, o->argument);
         *(const char **)o->value = value;

@@ -13,6 +13,7 @@
 enum cmd_option_kind {
     CMD_GROUP,   /* no option: `help` is a heading */
     CMD_FLAG,    /* value: bool *, set to true */
+    CMD_COUNT,   /* value: int *, one more each time */
     CMD_TEXT,    /* value: const char **, points into argv */
     CMD_INTEGER, /* value: int *, within min..max */
     CMD_CHOICE,  /* value: const char **, one of the words of `choices`; points into `choices` is never needed:

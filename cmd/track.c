@@ -394,7 +394,7 @@ int cmd_track(int argc, char **argv)
     if (!status && r.o.help) {
         cmd_track_options_help(stdout);
     } else if (!status) {
-        cmd_log_start(r.o.quiet ? CMD_QUIET : r.o.verbose ? CMD_VERBOSE : CMD_NORMAL);
+        cmd_log_start(r.o.quiet ? CMD_QUIET : r.o.verbose > 1 ? CMD_DEBUG : r.o.verbose ? CMD_VERBOSE : CMD_NORMAL);
         cmd_signals_install();
         status = finish(&r, run(&r, &err), &err);
         if (r.steps > 0) summarize(&r);

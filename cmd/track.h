@@ -21,8 +21,8 @@ struct cmd_track_options {
     struct cmd_tap_frames tap_frames;
     const char *size, *precision, *graph, *direction, *late, *overlap, *progress;
     int64_t first, end; /* of --frames; end < 0: open */
-    int stride, fill_holes, max_cond_frames, threads;
-    bool overwrite, allow_network, dry_run, quiet, verbose, help;
+    int stride, fill_holes, max_cond_frames, threads, verbose;
+    bool overwrite, allow_network, dry_run, quiet, help;
 };
 
 /* Parses and checks everything that needs no file. */

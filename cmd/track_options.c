@@ -151,7 +151,8 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
          .choices = "auto|bar|lines|json|none"},
         {CMD_TEXT, 0, "stats", "FILE", "times of the stages, frames a second and memory, as JSON", .value = &o->stats},
         {CMD_FLAG, 'q', "quiet", NULL, "warnings and errors only", .value = &o->quiet},
-        {CMD_FLAG, 'v', "verbose", NULL, "more about what happens", .value = &o->verbose},
+        {CMD_COUNT, 'v', "verbose", NULL, "more about what happens; twice: the messages of FFmpeg, too",
+         .value = &o->verbose},
 
         {CMD_GROUP, .help = "Debugging"},
         {CMD_TEXT, 0, "debug-taps", "DIR", "named inner tensors, logits, masks and scores, as NumPy files",

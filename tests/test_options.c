@@ -9,7 +9,8 @@
 struct values {
     const char *model, *mode;
     int threads;
-    bool quiet, verbose;
+    bool quiet;
+    int verbose;
     int calls;
     char called_with[32];
 };
@@ -30,7 +31,7 @@ static enum s2_status parse(struct values *v, int argc, char **argv, int *n, boo
         {CMD_CHOICE, 0, "mode", NULL, "a choice", .value = &v->mode, .choices = "auto|fp32"},
         {CMD_INTEGER, 't', "threads", "N", "a number", .value = &v->threads, .min = 0, .max = 64},
         {CMD_FLAG, 'q', "quiet", NULL, "a flag", .value = &v->quiet},
-        {CMD_FLAG, 'v', "verbose", NULL, "another", .value = &v->verbose},
+        {CMD_COUNT, 'v', "verbose", NULL, "another", .value = &v->verbose},
         {CMD_CALL, 0, "point", "X,Y", "called each time", .value = v, .call = on_call},
         {CMD_CHOICE, 0, "secret", .value = &v->mode, .choices = "off", .hidden = true},
         {CMD_REFUSED, 0, "resume", .help = "not here"},
@@ -48,12 +49,13 @@ Test(options, all_forms_set_their_values)
     struct s2_err err = {0};
     int n;
     bool help;
-    char *argv[] = {"a", "--model", "m.pt", "-t8", "-qv", "--mode=fp32", "b", "--point", "-5,3", "--", "--point"};
+    char *argv[] = {"a", "--model", "m.pt", "-t8", "-vqv", "--mode=fp32", "b", "--point", "-5,3", "--", "--point"};
     cr_assert_eq(parse(&v, 11, argv, &n, &help, &err), S2_OK, "%s", err.text);
     cr_expect_str_eq(v.model, "m.pt");
     cr_expect_str_eq(v.mode, "fp32");
     cr_expect_eq(v.threads, 8);
-    cr_expect(v.quiet && v.verbose && !help);
+    cr_expect(v.quiet && !help);
+    cr_expect_eq(v.verbose, 2);
     cr_expect_str_eq(v.called_with, "point:-5,3");
     cr_assert_eq(n, 3);
     cr_expect_str_eq(argv[0], "a");
