@@ -57,7 +57,7 @@ static int open_decoder(struct fmt_still_reader *r, const AVCodecParameters *par
 }
 
 /* strict: errors that the decoder would paint over are failures. */
-static int decode(struct fmt_still_reader *r, bool strict, AVFrame *out)
+static int decode_once(struct fmt_still_reader *r, bool strict, AVFrame *out)
 {
     r->decoder->err_recognition = AV_EF_CRCCHECK | (strict ? AV_EF_EXPLODE : 0);
     int ret = avcodec_send_packet(r->decoder, r->packet);
@@ -70,22 +70,31 @@ static int decode(struct fmt_still_reader *r, bool strict, AVFrame *out)
     return ret == AVERROR_EOF || ret == AVERROR(EAGAIN) ? AVERROR_INVALIDDATA : ret;
 }
 
+/* FFmpeg delivers a truncated JPEG without a word; only its strict mode tells, and then delivers nothing. Other
+ * decoders are strict about harmless things. */
+static int decode(struct fmt_still_reader *r, AVFrame *out, bool *damaged)
+{
+    bool strict = r->decoder->codec_id == AV_CODEC_ID_MJPEG || r->decoder->codec_id == AV_CODEC_ID_PNG;
+    int ret = decode_once(r, strict, out);
+    if (ret != AVERROR_INVALIDDATA || !strict) return ret;
+    avcodec_flush_buffers(r->decoder);
+    ret = decode_once(r, false, out);
+    *damaged = ret >= 0;
+    return ret;
+}
+
 enum s2_status fmt_still_read(struct fmt_still_reader *r, const char *path, AVFrame *out, bool *damaged,
                               struct s2_err *err)
 {
     fmt_av_log_route();
     AVFormatContext *format = NULL;
     char text[128];
+    *damaged = false;
     if (!r->packet && !(r->packet = av_packet_alloc())) return s2_no_memory(err, "a packet", sizeof(AVPacket));
     int ret = open_container(path, &format);
     if (ret >= 0) ret = read_packet(format, r->packet);
     if (ret >= 0) ret = open_decoder(r, format->streams[r->packet->stream_index]->codecpar);
-    if (ret >= 0) ret = decode(r, true, out);
-    *damaged = ret == AVERROR_INVALIDDATA && r->packet->size > 0;
-    if (*damaged) {
-        avcodec_flush_buffers(r->decoder);
-        ret = decode(r, false, out);
-    }
+    if (ret >= 0) ret = decode(r, out, damaged);
     av_packet_unref(r->packet);
     avformat_close_input(&format);
     if (ret == AVERROR(ENOMEM)) return s2_no_memory(err, "a picture", (size_t)1 << 20);
