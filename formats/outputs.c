@@ -29,7 +29,7 @@ struct writer {
     struct fmt_outputs *outputs;
     struct fmt_sink *sink;
     int64_t next;    /* number of the put that it writes next */
-    int64_t written; /* frames it has written */
+    int64_t written; /* frames that it has written; in the end, that are kept */
     int n_threads, n_started;
     pthread_t thread[FMT_SINK_WORKERS];
     bool failed;
@@ -233,10 +233,11 @@ static void *write_frames(void *arg)
     int worker = w->n_started++;
     for (struct slot *slot; (slot = next_slot(w));) {
         if (!w->failed && !o->dropping) {
+            int64_t number = w->next - 1;
             pthread_mutex_unlock(&o->lock);
             struct s2_err err = {0};
             double start = s2_now();
-            enum s2_status status = w->sink->write(w->sink, worker, &slot->record, &err);
+            enum s2_status status = w->sink->write(w->sink, worker, number, &slot->record, &err);
             double seconds = s2_now() - start;
             pthread_mutex_lock(&o->lock);
             w->seconds += seconds;
@@ -434,9 +435,7 @@ enum s2_status fmt_outputs_finish(struct fmt_outputs *o, struct s2_err *err)
     for (int i = 0; i < o->n_writers; i++) {
         struct writer *w = &o->writer[i];
         struct s2_err failure = {0};
-        if (w->sink->finish(w->sink, &failure) == S2_OK) continue;
-        w->written = 0;
-        if (!w->failed) fail_writer(w, &failure);
+        if (w->sink->finish(w->sink, &w->written, &failure) && !w->failed) fail_writer(w, &failure);
     }
     enum s2_status status = o->failed ? o->error.status : S2_OK;
     if (o->failed && o->failed->written)

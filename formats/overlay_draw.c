@@ -22,8 +22,8 @@ static const uint8_t colors[][3] = {
     {240, 85, 55},  {160, 130, 255}, {60, 225, 230}, {185, 230, 70},  {225, 180, 130},
 };
 
-struct shape { /* of an object on the frame at hand */
-    int64_t area, sum_x;
+struct shape {            /* of an object on the frame at hand */
+    double weight, sum_x; /* of the middles of its rows' runs, by length squared: slivers hardly count */
     int top;
 };
 
@@ -126,14 +126,16 @@ static const uint8_t *color_of(unsigned owner)
     return colors[(owner - 1) % (sizeof colors / sizeof *colors)];
 }
 
+/* In blocks of a length that compilers turn into vector code. */
 static void tint(uint8_t *rgb, int n, const uint8_t color[3])
 {
-    int add[3] = {color[0] * TINT + 128, color[1] * TINT + 128, color[2] * TINT + 128};
-    for (uint8_t *end = rgb + 3 * n; rgb < end; rgb += 3) {
-        rgb[0] = (uint8_t)((rgb[0] * (256 - TINT) + add[0]) >> 8);
-        rgb[1] = (uint8_t)((rgb[1] * (256 - TINT) + add[1]) >> 8);
-        rgb[2] = (uint8_t)((rgb[2] * (256 - TINT) + add[2]) >> 8);
-    }
+    enum { BLOCK = 48 };
+    uint16_t add[BLOCK];
+    for (int i = 0; i < BLOCK; i++) add[i] = (uint16_t)(color[i % 3] * TINT + 128);
+    uint8_t *end = rgb + 3 * n;
+    for (; end - rgb >= BLOCK; rgb += BLOCK)
+        for (int i = 0; i < BLOCK; i++) rgb[i] = (uint8_t)((uint16_t)(rgb[i] * (256 - TINT) + add[i]) >> 8);
+    for (int i = 0; rgb < end; i++, rgb++) *rgb = (uint8_t)((*rgb * (256 - TINT) + add[i]) >> 8);
 }
 
 /* The pen beside the border between pixel (x, y) and its right (or lower) neighbour. */
@@ -170,9 +172,10 @@ static void paint_runs(struct fmt_painter *p, const struct s2_image *image, cons
         if (!k) continue;
         tint(image->rgb + (size_t)y * image->stride + 3 * x, end - x, color_of(k));
         struct shape *shape = &p->shape[k - 1];
-        if (!shape->area) shape->top = y;
-        shape->area += end - x;
-        shape->sum_x += (int64_t)(x + end - 1) * (end - x) / 2;
+        double weight = (double)(end - x) * (end - x);
+        if (shape->weight == 0) shape->top = y;
+        shape->weight += weight;
+        shape->sum_x += weight * (x + end - 1) / 2;
     }
 }
 
@@ -221,12 +224,13 @@ static void blend_outlines(struct fmt_painter *p, const struct s2_image *image, 
 /* ------------------------------------------------------------------ labels */
 
 /* How much of the pixel a rectangle with round corners covers, 0..255; x, y from its top left corner. */
-static int rounded(const struct box *b, double radius, int x, int y)
+static int rounded(const struct box *b, float radius, int x, int y)
 {
-    double dx = fabs(x + 0.5 - b->w / 2.0) - (b->w / 2.0 - radius),
-           dy = fabs(y + 0.5 - b->h / 2.0) - (b->h / 2.0 - radius);
-    double outside = hypot(fmax(dx, 0), fmax(dy, 0)) + fmin(fmax(dx, dy), 0) - radius;
-    return (int)(255 * fmin(1, fmax(0, 0.5 - outside)));
+    float dx = radius - (float)(x < b->w - 1 - x ? x : b->w - 1 - x) - 0.5f; /* how far into the corner's square */
+    float dy = radius - (float)(y < b->h - 1 - y ? y : b->h - 1 - y) - 0.5f;
+    if (dx <= 0 || dy <= 0) return 255;
+    float inside = radius - sqrtf(dx * dx + dy * dy) + 0.5f;
+    return (int)(255 * fminf(1, fmaxf(0, inside)));
 }
 
 static void draw_label(const struct fmt_painter *p, const struct s2_image *image, const struct box *b, unsigned owner)
@@ -238,7 +242,7 @@ static void draw_label(const struct fmt_painter *p, const struct s2_image *image
         uint8_t *row = image->rgb + (size_t)(b->y + y) * image->stride;
         for (int x = 0; x < b->w; x++) {
             if (b->x + x < 0 || b->x + x >= p->width) continue;
-            blend(row + 3 * (b->x + x), color, rounded(b, b->h * 0.28, x, y) * 15 / 16);
+            blend(row + 3 * (b->x + x), color, rounded(b, (float)b->h * 0.28f, x, y) * 15 / 16);
         }
     }
     int inset = (b->h - p->letter_height) / 2;
@@ -255,16 +259,25 @@ static bool overlap(const struct box *a, const struct box *b)
     return a->x < b->x + b->w && b->x < a->x + a->w && a->y < b->y + b->h && b->y < a->y + a->h;
 }
 
+/* The first row, from the object's top on, in which it has a pixel between two columns. */
+static int top_between(const struct fmt_painter *p, const uint16_t *owner, size_t i, int left, int right)
+{
+    int y = p->shape[i].top;
+    for (; y < p->height; y++)
+        for (int x = left < 0 ? 0 : left; x < right && x < p->width; x++)
+            if (owner[(size_t)y * p->width + x] == i + 1) return y;
+    return p->shape[i].top;
+}
+
 /* Above the object's middle, below its top edge where there is no room, and below labels that are there already. */
-static struct box place_label(const struct fmt_painter *p, size_t i, int n_placed)
+static struct box place_label(const struct fmt_painter *p, const uint16_t *owner, size_t i, int n_placed)
 {
     enum { TRIES = 8 };
-    const struct shape *shape = &p->shape[i];
     int gap = p->letter_height / 2, height = 2 * p->letter_height;
     struct box b = {.w = fmt_letters_width(p->letters, p->text[i]) + p->letter_height, .h = height};
-    b.x = clamp((int)(shape->sum_x / shape->area) - b.w / 2, gap, p->width - gap - b.w);
-    b.y = shape->top - gap - height >= gap ? shape->top - gap - height : shape->top + gap;
-    b.y = clamp(b.y, gap, p->height - gap - height);
+    b.x = clamp((int)(p->shape[i].sum_x / p->shape[i].weight) - b.w / 2, gap, p->width - gap - b.w);
+    int top = top_between(p, owner, i, b.x, b.x + b.w);
+    b.y = clamp(top - gap - height >= gap ? top - gap - height : top + gap, gap, p->height - gap - height);
     for (int tries = 0, k = 0; k < n_placed && tries < TRIES; k++) {
         if (!overlap(&b, &p->placed[k])) continue;
         b.y = clamp(p->placed[k].y + height + gap / 2, gap, p->height - gap - height);
@@ -287,8 +300,8 @@ void fmt_painter_draw(struct fmt_painter *p, const struct s2_image *image, const
     blend_outlines(p, image, owner);
     int n_placed = 0;
     for (size_t i = 0; i < p->n_objects; i++) {
-        if (!p->shape[i].area) continue;
-        p->placed[n_placed] = place_label(p, i, n_placed);
+        if (p->shape[i].weight == 0) continue;
+        p->placed[n_placed] = place_label(p, owner, i, n_placed);
         draw_label(p, image, &p->placed[n_placed++], (unsigned)i + 1);
     }
 }

@@ -14,6 +14,7 @@
 enum { FIRST = ' ', LAST = '~', CAPITAL = 14, DEPTH = 18, MAX_SEGMENTS = 96 };
 #define PEN   0.95f /* half the width of a stroke, in units of the grid */
 #define SPACE 4.0f  /* between letters */
+#define BLANK 3.0f  /* between words, more than that */
 
 static const char *const strokes[LAST - FIRST + 1] = {
     ['!' - FIRST] = "0009 0e0e",
@@ -190,7 +191,7 @@ static void draw_glyph(struct fmt_letters *l, struct glyph *glyph, const char *t
 {
     struct segment segment[MAX_SEGMENTS];
     int n = add_strokes(segment, text);
-    float right = 0, pen = PEN * scale < 0.6f ? 0.6f / scale : PEN;
+    float right = n ? 0 : BLANK, pen = PEN * scale < 0.6f ? 0.6f / scale : PEN;
     for (int i = 0; i < n; i++) right = fmaxf(right, fmaxf(segment[i].x0, segment[i].x1));
     glyph->width = (int)lroundf((right + SPACE) * scale);
     for (int y = 0; y < l->cell_height; y++)

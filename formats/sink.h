@@ -7,17 +7,18 @@
 
 #include "formats.h"
 
-enum { FMT_SINK_WORKERS = 2 }; /* threads of one sink at most */
+enum { FMT_SINK_WORKERS = 3 }; /* threads of one sink at most */
 
 struct fmt_sink {
     const char *name; /* of its stage in fmt_outputs_times */
-    int workers;      /* threads that may write at once, each another frame; 1: frames come in order */
+    int workers;      /* threads that write at once, each another frame; 1: frames come in order */
     /* Before the first frame, in the caller's thread; NULL: nothing to do. */
     enum s2_status (*begin)(struct fmt_sink *, struct s2_err *);
-    enum s2_status (*write)(struct fmt_sink *, int worker, const struct fmt_record *, struct s2_err *);
-    /* Makes what was written whole and gives it its final name, after a failed write too. S2_OK: it is kept.
-     * Called once, when no thread writes any more. */
-    enum s2_status (*finish)(struct fmt_sink *, struct s2_err *);
+    /* number counts the frames from 0. A worker has its frame only after the one before was handed out. */
+    enum s2_status (*write)(struct fmt_sink *, int worker, int64_t number, const struct fmt_record *, struct s2_err *);
+    /* Makes what was written whole and gives it its final name, after a failed write too. *kept: in, frames
+     * written; out, those that can be read under the final name. Called once, when no thread writes any more. */
+    enum s2_status (*finish)(struct fmt_sink *, int64_t *kept, struct s2_err *);
     /* Removes what still has a temporary name, frees. */
     void (*free)(struct fmt_sink *);
 };

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,31 +36,40 @@ enum {
     ROOM_STEP = 4 << 20
 };
 
+struct easel { /* one worker's: it paints a frame while others are at the next ones */
+    struct fmt_painter *painter;
+    uint8_t *canvas; /* [height][stride] RGB */
+    struct SwsContext *to_yuv;
+    AVFrame *yuv;
+};
+
 struct sink_overlay {
     struct fmt_sink sink; /* first */
     const struct fmt_outputs_config *config;
     const char *path;
     char *part;
-    struct fmt_painter *painter;
-    struct fmt_audio *audio; /* NULL: silent */
-
     int width, height; /* even */
-    size_t stride;
-    uint8_t *canvas; /* [height][stride] RGB */
-    struct SwsContext *to_yuv;
-    AVFrame *yuv;
+    size_t stride;     /* of a canvas */
+    struct easel easel[FMT_SINK_WORKERS];
 
+    pthread_mutex_t lock; /* of all below: painted frames are encoded in order */
+    pthread_cond_t changed;
+    int64_t turn; /* number of the frame that is encoded next */
+
+    struct fmt_audio *audio; /* NULL: silent */
     const AVOutputFormat *format;
     AVFormatContext *muxer;
     AVCodecContext *encoder;
     AVStream *stream;
     AVPacket *packet;
-    bool broken; /* the encoder or the file failed */
-    int room_fd; /* of the same file; -1: no room can be set aside */
+    struct s2_err failure; /* of the first frame that could not be written */
+    bool broken;           /* nor can anything else be */
+    int room_fd;           /* of the same file; -1: no room can be set aside */
     int64_t room_end;
 
-    int64_t frames, first_pts, last_pts; /* pts in the encoder's time base */
-    double first_time, end_time;         /* source seconds of the first frame, and where the last one ends */
+    int64_t frames, packets;     /* into the encoder, out of it */
+    int64_t first_pts, last_pts; /* in the encoder's time base */
+    double first_time, end_time; /* source seconds of the first frame, and where the last one ends */
     struct {
         int64_t pts, duration;
     } shown[DELAY]; /* of the last frames given to the encoder, by number */
@@ -210,30 +220,33 @@ static enum s2_status open_file(struct sink_overlay *s, const struct container *
     return S2_OK;
 }
 
-static enum s2_status allocate(struct sink_overlay *s, struct s2_err *err)
+static enum s2_status open_easel(struct sink_overlay *s, struct easel *e, struct s2_err *err)
 {
     const struct fmt_outputs_config *c = s->config;
-    s->width = c->width + (c->width & 1);
-    s->height = c->height + (c->height & 1);
-    s->stride = ((size_t)s->width * 3 + 63) / 64 * 64;
-    s->canvas = malloc(s->stride * s->height);
-    s->part = fmt_output_part(s->path);
-    s->packet = av_packet_alloc();
-    s->yuv = av_frame_alloc();
-    if (!s->canvas || !s->part || !s->packet || !s->yuv) goto no_memory;
-    s->yuv->format = AV_PIX_FMT_YUV420P;
-    s->yuv->width = s->width;
-    s->yuv->height = s->height;
-    if (av_frame_get_buffer(s->yuv, 0) < 0) goto no_memory;
-    s->to_yuv = sws_getContext(s->width, s->height, AV_PIX_FMT_RGB24, s->width, s->height, AV_PIX_FMT_YUV420P,
+    e->canvas = malloc(s->stride * s->height);
+    e->yuv = av_frame_alloc();
+    if (!e->canvas || !e->yuv) goto no_memory;
+    e->yuv->format = AV_PIX_FMT_YUV420P;
+    e->yuv->width = s->width;
+    e->yuv->height = s->height;
+    if (av_frame_get_buffer(e->yuv, 0) < 0) goto no_memory;
+    e->to_yuv = sws_getContext(s->width, s->height, AV_PIX_FMT_RGB24, s->width, s->height, AV_PIX_FMT_YUV420P,
                                SWS_BILINEAR, NULL, NULL, NULL);
-    if (!s->to_yuv) goto no_memory;
+    if (!e->to_yuv) goto no_memory;
     const int *rgb = sws_getCoefficients(SWS_CS_DEFAULT);
     const int *yuv = sws_getCoefficients(s->height >= HD_LINES ? SWS_CS_ITU709 : SWS_CS_ITU601);
-    sws_setColorspaceDetails(s->to_yuv, rgb, 1, yuv, 0, 0, 1 << 16, 1 << 16);
-    return fmt_painter_open(&s->painter, c->width, c->height, c->objects, c->n_objects, err);
+    sws_setColorspaceDetails(e->to_yuv, rgb, 1, yuv, 0, 0, 1 << 16, 1 << 16);
+    return fmt_painter_open(&e->painter, c->width, c->height, c->objects, c->n_objects, err);
 no_memory:
     return s2_no_memory(err, "pictures of the overlay", s->stride * s->height * 3 / 2);
+}
+
+static void close_easel(struct easel *e)
+{
+    fmt_painter_free(e->painter);
+    sws_freeContext(e->to_yuv);
+    av_frame_free(&e->yuv);
+    free(e->canvas);
 }
 
 /* ------------------------------------------------------------------ room for the index */
@@ -273,22 +286,28 @@ static void give_back_room(struct sink_overlay *s)
 
 /* ------------------------------------------------------------------ frames */
 
-/* The picture with its masks onto the canvas, which repeats the edge of an odd size. */
-static void paint(struct sink_overlay *s, const struct fmt_record *r)
+/* The picture with its masks as YUV; the edge of an odd size is repeated. */
+static enum s2_status paint(const struct sink_overlay *s, struct easel *e, const struct fmt_record *r,
+                            struct s2_err *err)
 {
     const struct s2_image *from = &r->frame.image;
-    const struct s2_image canvas = {from->width, from->height, s->stride, s->canvas};
+    const struct s2_image canvas = {from->width, from->height, s->stride, e->canvas};
+    if (av_frame_make_writable(e->yuv) < 0) return s2_no_memory(err, "a picture of the overlay", s->stride * s->height);
     for (int y = 0; y < from->height; y++)
-        memcpy(s->canvas + y * s->stride, from->rgb + y * from->stride, 3 * (size_t)from->width);
-    fmt_painter_draw(s->painter, &canvas, r->owner);
+        memcpy(e->canvas + y * s->stride, from->rgb + y * from->stride, 3 * (size_t)from->width);
+    fmt_painter_draw(e->painter, &canvas, r->owner);
     for (int y = 0; y < from->height && s->width > from->width; y++) {
-        uint8_t *last = s->canvas + y * s->stride + 3 * (size_t)(from->width - 1);
+        uint8_t *last = e->canvas + y * s->stride + 3 * (size_t)(from->width - 1);
         memcpy(last + 3, last, 3);
     }
     if (s->height > from->height) {
-        uint8_t *last = s->canvas + (size_t)(from->height - 1) * s->stride;
+        uint8_t *last = e->canvas + (size_t)(from->height - 1) * s->stride;
         memcpy(last + s->stride, last, s->stride);
     }
+    const uint8_t *const rgb[1] = {e->canvas};
+    const int stride[1] = {(int)s->stride};
+    sws_scale(e->to_yuv, rgb, stride, 0, s->height, e->yuv->data, e->yuv->linesize);
+    return S2_OK;
 }
 
 /* Packets that the encoder has ready go into the file. `closing`: the disk is full, only while they fit. */
@@ -307,11 +326,12 @@ static enum s2_status write_packets(struct sink_overlay *s, bool closing, struct
         s->packet->stream_index = s->stream->index;
         av_packet_rescale_ts(s->packet, s->encoder->time_base, s->stream->time_base);
         if ((ret = av_interleaved_write_frame(s->muxer, s->packet)) < 0) return av_failed(s, ret, err);
+        s->packets++;
     }
 }
 
 /* Time of the frame and of its end, from the first frame written. */
-static enum s2_status set_time(struct sink_overlay *s, const struct fmt_frame *f, struct s2_err *err)
+static enum s2_status set_time(struct sink_overlay *s, AVFrame *yuv, const struct fmt_frame *f, struct s2_err *err)
 {
     const struct fmt_outputs_config *c = s->config;
     const AVRational tick = s->encoder->time_base;
@@ -327,43 +347,54 @@ static enum s2_status set_time(struct sink_overlay *s, const struct fmt_frame *f
     if (!isfinite(duration)) duration = c->fps > 0 ? 1 / c->fps : 0.04;
     if (!isfinite(f->next_time) && s->frames) duration = (double)(pts - s->last_pts) * av_q2d(tick);
     s->end_time = f->time + duration;
-    s->last_pts = s->yuv->pts = pts;
+    s->last_pts = yuv->pts = pts;
     s->shown[s->frames % DELAY].pts = pts;
     s->shown[s->frames % DELAY].duration = llrint(fmax(1, duration / av_q2d(tick)));
     return S2_OK;
 }
 
-static enum s2_status write_frame(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
+static enum s2_status encode(struct sink_overlay *s, AVFrame *yuv, const struct fmt_frame *frame, struct s2_err *err)
 {
-    (void)worker;
-    struct sink_overlay *s = (struct sink_overlay *)sink;
     if (!set_aside(s, PACKET_ROOM + index_room(s))) return fmt_output_failed(err, s->path, "cannot be written", ENOSPC);
-    int ret = av_frame_make_writable(s->yuv);
-    if (ret < 0) return av_failed(s, ret, err);
-    enum s2_status status = set_time(s, &r->frame, err);
+    enum s2_status status = set_time(s, yuv, frame, err);
     if (status) return status;
-    paint(s, r);
-    const uint8_t *const rgb[1] = {s->canvas};
-    const int stride[1] = {(int)s->stride};
-    sws_scale(s->to_yuv, rgb, stride, 0, s->height, s->yuv->data, s->yuv->linesize);
-    if ((ret = avcodec_send_frame(s->encoder, s->yuv)) < 0) return av_failed(s, ret, err);
+    int ret = avcodec_send_frame(s->encoder, yuv);
+    if (ret < 0) return av_failed(s, ret, err);
     s->frames++;
     status = write_packets(s, false, err);
     if (!status && s->audio) fmt_audio_copy(s->audio, s->first_time, s->end_time);
     return status;
 }
 
+static enum s2_status write_frame(struct fmt_sink *sink, int worker, int64_t number, const struct fmt_record *r,
+                                  struct s2_err *err)
+{
+    struct sink_overlay *s = (struct sink_overlay *)sink;
+    struct easel *e = &s->easel[worker];
+    enum s2_status status = paint(s, e, r, err);
+    pthread_mutex_lock(&s->lock);
+    while (s->turn != number) pthread_cond_wait(&s->changed, &s->lock);
+    if (s->failure.status) *err = s->failure;
+    if (s->failure.status) status = s->failure.status;
+    if (!status) status = encode(s, e->yuv, &r->frame, err);
+    if (status) s->failure = *err;
+    s->turn++;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
 /* ------------------------------------------------------------------ the end */
 
-static enum s2_status finish(struct fmt_sink *sink, struct s2_err *err)
+/* The file is closed whatever happened before: it plays as far as it goes. */
+static enum s2_status finish(struct fmt_sink *sink, int64_t *kept, struct s2_err *err)
 {
     struct sink_overlay *s = (struct sink_overlay *)sink;
     char text[128];
+    enum s2_status status = S2_OK;
+    *kept = 0;
     if (s->frames == 0) return S2_OK; /* a video needs a frame: no file */
-    if (!s->broken && avcodec_send_frame(s->encoder, NULL) >= 0) {
-        struct s2_err full = {0}; /* what the encoder still held may be lost, the file is closed all the same */
-        write_packets(s, true, &full);
-    }
+    if (!s->broken && avcodec_send_frame(s->encoder, NULL) >= 0) status = write_packets(s, true, err);
     int ret = av_write_trailer(s->muxer);
     int closed = avio_closep(&s->muxer->pb);
     if (ret >= 0) ret = closed;
@@ -371,9 +402,10 @@ static enum s2_status finish(struct fmt_sink *sink, struct s2_err *err)
     if (ret >= 0 && rename(s->part, s->path) != 0) ret = AVERROR(errno);
     if (ret < 0)
         return s2_fail(err, S2_E_OUTPUT, "%s: cannot be written: %s", s->path, fmt_av_error(ret, text, sizeof text));
+    *kept = s->packets;
     free(s->part);
     s->part = NULL;
-    return S2_OK;
+    return status;
 }
 
 static void free_sink(struct fmt_sink *sink)
@@ -382,13 +414,12 @@ static void free_sink(struct fmt_sink *sink)
     close_muxer(s);
     avcodec_free_context(&s->encoder);
     av_packet_free(&s->packet);
-    av_frame_free(&s->yuv);
-    sws_freeContext(s->to_yuv);
-    fmt_painter_free(s->painter);
+    for (int i = 0; i < FMT_SINK_WORKERS; i++) close_easel(&s->easel[i]);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
     if (s->room_fd >= 0) close(s->room_fd);
     if (s->part) unlink(s->part);
     free(s->part);
-    free(s->canvas);
     free(s);
 }
 
@@ -407,8 +438,16 @@ enum s2_status fmt_sink_overlay_open(struct fmt_sink **out, const struct fmt_out
     s->config = c;
     s->path = c->overlay_path;
     s->room_fd = -1;
+    s->width = c->width + (c->width & 1);
+    s->height = c->height + (c->height & 1);
+    s->stride = ((size_t)s->width * 3 + 63) / 64 * 64;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
     fmt_av_log_route();
-    status = allocate(s, err);
+    s->part = fmt_output_part(s->path);
+    s->packet = av_packet_alloc();
+    if (!s->part || !s->packet) status = s2_no_memory(err, "the overlay writer", sizeof *s);
+    for (int i = 0; i < FMT_SINK_WORKERS && !status; i++) status = open_easel(s, &s->easel[i], err);
     if (!status) status = open_file(s, container, err);
     if (status) {
         free_sink(&s->sink);

@@ -157,15 +157,19 @@ static enum s2_status write_file(struct sink_png *s, int worker, const char *fol
     return save(page, err);
 }
 
-static enum s2_status write_map(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
+static enum s2_status write_map(struct fmt_sink *sink, int worker, int64_t number, const struct fmt_record *r,
+                                struct s2_err *err)
 {
+    (void)number;
     struct sink_png *s = (struct sink_png *)sink;
     const struct drawing d = {s->config->width, s->config->height, .owner = r->owner};
     return write_file(s, worker, s->dir, &r->frame, &d, err);
 }
 
-static enum s2_status write_objects(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
+static enum s2_status write_objects(struct fmt_sink *sink, int worker, int64_t number, const struct fmt_record *r,
+                                    struct s2_err *err)
 {
+    (void)number;
     struct sink_png *s = (struct sink_png *)sink;
     for (size_t i = 0; i < s->config->n_objects; i++) {
         char folder[PATH_MAX];
@@ -285,9 +289,10 @@ static enum s2_status begin(struct fmt_sink *sink, struct s2_err *err)
 
 /* ------------------------------------------------------------------ the sink */
 
-static enum s2_status finish(struct fmt_sink *sink, struct s2_err *err)
+static enum s2_status finish(struct fmt_sink *sink, int64_t *kept, struct s2_err *err)
 {
     (void)sink;
+    (void)kept;
     (void)err;
     return S2_OK; /* every file is whole since it has its name */
 }

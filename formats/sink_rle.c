@@ -151,9 +151,11 @@ static enum s2_status write_header(struct sink_rle *s, struct s2_err *err)
     return status;
 }
 
-static enum s2_status write_frame(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
+static enum s2_status write_frame(struct fmt_sink *sink, int worker, int64_t number, const struct fmt_record *r,
+                                  struct s2_err *err)
 {
     (void)worker;
+    (void)number;
     struct sink_rle *s = (struct sink_rle *)sink;
     enum s2_status status = s->headed ? S2_OK : write_header(s, err);
     if (status) return status;
@@ -164,7 +166,7 @@ static enum s2_status write_frame(struct fmt_sink *sink, int worker, const struc
     return status;
 }
 
-static enum s2_status finish(struct fmt_sink *sink, struct s2_err *err)
+static enum s2_status finish(struct fmt_sink *sink, int64_t *kept, struct s2_err *err)
 {
     struct sink_rle *s = (struct sink_rle *)sink;
     enum s2_status status = s->headed ? S2_OK : write_header(s, err);
@@ -172,7 +174,10 @@ static enum s2_status finish(struct fmt_sink *sink, struct s2_err *err)
     int error = close(s->fd) == 0 ? 0 : errno;
     s->fd = -1;
     if (!error && rename(s->part, s->config->rle_path) != 0) error = errno;
-    if (error) return fmt_output_failed(err, s->name, "cannot be written", error);
+    if (error) {
+        *kept = 0;
+        return fmt_output_failed(err, s->name, "cannot be written", error);
+    }
     free(s->part);
     s->part = NULL;
     return S2_OK;
