@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <libavutil/intreadwrite.h>
 #include <libavutil/pixdesc.h>
 #include <png.h>
 
@@ -108,10 +109,11 @@ static enum s2_status read_png(const char *path, FILE *file, struct raster *r, s
     if (ok) {
         size_t values = (size_t)r->width * (size_t)r->channels;
         bool deep = png_get_bit_depth(p.png, p.info) == 16;
-        for (int y = 0; y < r->height; y++)
-            for (size_t i = 0; i < values; i++)
-                r->sample[(size_t)y * values + i] =
-                    deep ? (uint16_t)(p.row[y][2 * i] << 8 | p.row[y][2 * i + 1]) : p.row[y][i];
+        for (int y = 0; y < r->height; y++) {
+            const uint8_t *from = p.row[y];
+            uint16_t *to = r->sample + (size_t)y * values;
+            for (size_t i = 0; i < values; i++) to[i] = deep ? AV_RB16(from + 2 * i) : from[i];
+        }
     }
     png_destroy_read_struct(&p.png, &p.info, NULL);
     free(p.bytes);
