@@ -41,7 +41,7 @@ struct fmt_video_info {
     double fps;          /* average, 0 if unknown */
     int64_t frames_hint; /* what the container says, -1 if unknown; for progress bars only */
     double duration;     /* seconds, < 0 if unknown */
-    bool is_stills;      /* a folder or a pattern: frames have their own names, no audio, 25 fps assumed */
+    bool is_stills;      /* a folder, a pattern or one picture: frames have their own names, no audio, 25 fps assumed */
     bool reopens;        /* opening the same input again gives the same frames (not stdin) */
     bool has_audio;
     char container[32], codec[32], pixel_format[32], color_space[16], color_range[8];
@@ -57,7 +57,9 @@ struct fmt_frame {
 };
 
 /* path: a file, a folder of PNG/JPEG (natural sort), a printf pattern, or "-" (a stream on stdin). Starts
- * decoding ahead on its own threads. S2_E_INPUT: cannot be opened, or no decodable frame. */
+ * decoding ahead on its own threads. S2_E_INPUT: cannot be opened, or no decodable frame. Colour, chroma and
+ * interlacing: video_convert.h. Stills are numbered by their place in the list, so that one that cannot be decoded
+ * leaves a gap; a still with EXIF orientation is turned. */
 enum s2_status fmt_video_open(struct fmt_video **out, const char *path, const struct fmt_video_options *,
                               struct s2_err *);
 const struct fmt_video_info *fmt_video_get_info(const struct fmt_video *);
@@ -73,11 +75,13 @@ int64_t fmt_video_decoded(const struct fmt_video *);
 double fmt_video_seconds(const struct fmt_video *);
 void fmt_video_close(struct fmt_video *); /* NULL allowed; stops the threads */
 
-/* Number of frames by reading packets, without decoding; -1 if it cannot be told (stdin). */
+/* Number of frames of the source, whatever the range, by reading packets, without decoding; -1 if it cannot be told
+ * (stdin). */
 int64_t fmt_video_count(const char *path, const struct fmt_video_options *);
 
 /* One still (PNG, JPEG, anything FFmpeg decodes) as a mask: grey, 1-bit, palette index, or alpha where RGB is
- * constant; non-zero is inside, or only pixels == value if value >= 0. out->data is malloc'ed. */
+ * constant; non-zero is inside, or only pixels == value if value >= 0. In lossy pictures (JPEG) inside starts at half
+ * the scale, because black is not exactly 0 there. S2_E_USAGE: no usable mask. out->data is malloc'ed. */
 enum s2_status fmt_mask_read(const char *path, int value, struct s2_bits *out, struct s2_err *);
 
 /* ------------------------------------------------------------------ RLE (COCO) */
