@@ -187,13 +187,13 @@ static bool decode_next(struct fmt_stream *s, AVFrame *out, int64_t *pts)
             s->frames++;
             return true;
         }
-        if (ret != AVERROR(EAGAIN) && ret != AVERROR_EOF) {
-            s->bad_packets++;
-            failures++;
-        }
-        if (ret == AVERROR_EOF || (s->packets_end && (ret == AVERROR(EAGAIN) || failures == MAX_FAILURES)))
+        bool hungry = ret == AVERROR(EAGAIN), failed = !hungry && ret != AVERROR_EOF;
+        if (failed) s->bad_packets++;
+        if (failed && ++failures < MAX_FAILURES) continue;
+        failures = 0;
+        if (s->packets_end || !(hungry || failed))
             s->frames_end = true;
-        else if (!s->packets_end)
+        else
             feed(s);
     }
     return false;
