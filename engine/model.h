@@ -14,6 +14,12 @@
         if (!(be)->skip) (be)->ops->op((be), __VA_ARGS__);                                                             \
     } while (0)
 
+/* Waits where the backend runs behind the host. */
+static inline void s2i_sync(struct s2_backend *be)
+{
+    if (!be->skip && be->ops->sync) be->ops->sync(be);
+}
+
 enum { S2_MODEL_DIM = 256, S2_MEMORY_DIM = 64, S2_NUM_MASKMEM = 7, S2_MAX_POINTERS = 16, S2_MAX_BLOCKS = 48 };
 
 /* ------------------------------------------------------------------ workspace */

@@ -81,6 +81,14 @@ struct s2_video_masks {
                           (the first on ties), else 0; NULL: not wanted */
 };
 
+/* What makes two steps the same program, beside the session (its addresses and sizes). */
+struct s2_signature {
+    const void *session;
+    int kind;    /* which program of the session */
+    int batch;   /* objects in the batch */
+    int outputs; /* which results are fetched, one bit each */
+};
+
 struct s2_backend;
 
 struct s2_ops {
@@ -88,13 +96,26 @@ struct s2_ops {
     void *(*alloc)(struct s2_backend *, size_t bytes); /* 64-byte aligned; NULL: recorded as a failure */
     void (*free)(struct s2_backend *, void *);
     void (*upload)(struct s2_backend *, void *dst, const void *host, size_t bytes);
-    void (*download)(struct s2_backend *, void *host, const void *src, size_t bytes); /* complete on return */
+    void (*download)(struct s2_backend *, void *host, const void *src, size_t bytes); /* complete after sync */
     void (*linear_create)(struct s2_backend *, struct s2_linear *, const float *w, const float *b, int in, int out);
     void (*linear_destroy)(struct s2_backend *, struct s2_linear *);
     /* in, out, k, stride, pad, groups are set in *conv by the caller */
     void (*conv_create)(struct s2_backend *, struct s2_conv *, const float *w, const float *b);
     void (*conv_destroy)(struct s2_backend *, struct s2_conv *);
     void (*close)(struct s2_backend *);
+
+    /* --- devices that run behind the host (all NULL on the CPU, where operators are complete on return) */
+    void *(*alloc_host)(struct s2_backend *, size_t bytes); /* host memory that upload and download reach directly */
+    void (*free_host)(struct s2_backend *, void *);
+    void (*sync)(struct s2_backend *); /* everything issued so far is complete, downloads included */
+    /* The frame's pixels start on their way; the caller's buffer is free on return. preprocess then reads the
+     * staged copy (its frame argument says the sizes). */
+    void (*stage_image)(struct s2_backend *, const struct s2_image *);
+    /* A program is a list of operators that depends on nothing but *sig and on data in backend memory. begin: true
+     * if a recording was replayed in place of it; false: the caller issues the operators, then calls end, and the
+     * backend may record them on the way. */
+    bool (*begin)(struct s2_backend *, const struct s2_signature *sig);
+    void (*end)(struct s2_backend *);
 
     /* --- image */
     /* y [1,S,S,3]: the frame squeezed to S x S by Pillow's 8-bit bicubic (antialiased, a = -0.5, horizontal
@@ -139,6 +160,9 @@ struct s2_ops {
     void (*take)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int first);
     /* y [n,1,a.w+b.w,c] = a's tokens then b's; a.n may be 1 (broadcast); b.w may be 0 */
     void (*concat)(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b);
+
+    /* y[index[b]] = x[b] where index[b] >= 0; f32, y {m,h,w,c}, x {n,h,w,c}; index i32 [n] in backend memory */
+    void (*scatter)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const int32_t *index);
 
     /* --- prompts and masks */
     /* y [n,1,k,256]; points f32 [n][k][3] = x, y (model pixels, before the +0.5), label. label -1:
@@ -192,7 +216,8 @@ struct s2_ops {
      * k = rope(kproj(M + pe + tpos[row])) for spatial tokens, kproj(M + ptr_pos[pointer]) for pointer tokens.
      * q [n,1,N,256] rotated. pe f32 [N][64], tpos f32 [rows][64], ptr_pos f32 {n,1,ptr_cap,64}, rope as in
      * `rope`. The value projection is left to the caller: softmax rows sum to 1, so Wo(Wv M + bv) + bo is one
-     * matrix applied after (memory_attention.py, sam/transformer.py RoPEAttention). */
+     * matrix applied after (memory_attention.py, sam/transformer.py RoPEAttention). An entry without memories
+     * gives zeros. */
     void (*memory_attention)(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, const struct s2_bank *,
                              const struct s2_bank_table *, const struct s2_linear *kproj, const float *pe,
                              const float *tpos, struct s2_tensor ptr_pos, const float *rope);

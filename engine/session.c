@@ -28,24 +28,65 @@ static enum s2_status open_objects(struct s2_session *s, struct s2_err *err)
     return S2_OK;
 }
 
+static void *host_alloc(struct s2_session *s, size_t bytes)
+{
+    void *p = s->be->ops->alloc_host ? s->be->ops->alloc_host(s->be, bytes) : malloc(bytes);
+    if (p) memset(p, 0, bytes);
+    return p;
+}
+
+static void host_free(struct s2_session *s, void *p)
+{
+    if (p && s->be->ops->free_host)
+        s->be->ops->free_host(s->be, p);
+    else
+        free(p);
+}
+
+/* How many table entries a batch of n objects takes: a backend that records programs gets few sizes. */
+static int bucket(const struct s2_backend *be, int n)
+{
+    int size = 1;
+    if (!be->ops->begin) return n;
+    while (size < n && size < be->max_batch) size *= 2;
+    return (n + size - 1) / size * size;
+}
+
 /* Carves the step table: the same offsets on host and backend. */
 static enum s2_status open_table(struct s2_session *s, struct s2_err *err)
 {
     struct s2i_step_table *t = &s->table;
-    size_t n = (size_t)s->cfg.n_objects, spatial = n * (size_t)t->spatial_cap, pointers = n * (size_t)t->ptr_cap;
-    size_t cells = 2 * n + 2 * spatial + 2 * pointers + 2 * n + 3 * (size_t)s->n_points;
+    t->entries = bucket(s->be, s->cfg.n_objects);
+    size_t n = (size_t)t->entries, spatial = n * (size_t)t->spatial_cap, pointers = n * (size_t)t->ptr_cap;
+    size_t cells = 2 * n + 2 * spatial + 2 * pointers + 3 * n + 3 * (size_t)s->n_points;
 
     t->bytes = cells * sizeof(int32_t);
-    if (!(t->host = calloc(cells, sizeof(int32_t)))) return s2_no_memory(err, "the step table", t->bytes);
+    if (!(t->host = host_alloc(s, t->bytes))) return s2_no_memory(err, "the step table", t->bytes);
     int32_t *p = (int32_t *)(void *)t->host;
     t->selection.counts = p, p += 2 * n;
     t->selection.slot = p, p += spatial;
     t->selection.row = p, p += spatial;
     t->selection.ptr_slot = p, p += pointers;
     t->selection.ptr_dist = (float *)(void *)p, p += pointers;
+    t->object = p, p += n;
     t->store_slot = p, p += n;
     t->store_ptr = p, p += n;
     t->points = (float *)(void *)p;
+    return S2_OK;
+}
+
+/* Where a device writes its results; on the CPU they go straight to the caller. */
+static enum s2_status open_pinned(struct s2_session *s, struct s2_err *err)
+{
+    size_t n = (size_t)s->cfg.n_objects, w = (size_t)s->cfg.width, h = (size_t)s->cfg.height;
+    s->host_scores = host_alloc(s, 2 * n * sizeof *s->host_scores);
+    if (!s->host_scores) return s2_no_memory(err, "scores", 2 * n * sizeof *s->host_scores);
+    if (!s->be->ops->alloc_host) return S2_OK;
+    s->pinned_stride = (w + 31) / 32 * 4;
+    s->pinned_bits = host_alloc(s, n * h * s->pinned_stride);
+    if (s->cfg.want_owner) s->pinned_owner = host_alloc(s, w * h * sizeof *s->pinned_owner);
+    if (!s->pinned_bits || (s->cfg.want_owner && !s->pinned_owner))
+        return s2_no_memory(err, "masks", n * h * s->pinned_stride);
     return S2_OK;
 }
 
@@ -116,17 +157,16 @@ enum s2_status s2_session_open(struct s2_session **out, struct s2_model *m, cons
     s->ws.act = m->be->act;
     s->n_points = (cfg->max_points > 2 ? cfg->max_points : 2) + 1;
     s->object = calloc(n, sizeof *s->object);
-    s->host_scores = calloc(2 * n, sizeof *s->host_scores);
     s->host_logits = calloc(2 * logits, sizeof *s->host_logits);
     s->bits = calloc(n, sizeof *s->bits);
     s->iou_known = calloc(n, sizeof *s->iou_known);
-    s->tracked = calloc(n, sizeof *s->tracked);
-    if (!s->object || !s->host_scores || !s->host_logits || !s->bits || !s->iou_known || !s->tracked) {
+    if (!s->object || !s->host_logits || !s->bits || !s->iou_known) {
         st = s2_no_memory(err, "a session", 2 * logits * sizeof *s->host_logits);
         goto fail;
     }
     if ((st = open_objects(s, err)) != S2_OK) goto fail;
     if ((st = open_table(s, err)) != S2_OK) goto fail;
+    if ((st = open_pinned(s, err)) != S2_OK) goto fail;
     if ((st = open_device(s, err)) != S2_OK) goto fail;
     for (int i = 0; i < cfg->n_objects; i++) blank(s, i);
     if ((st = s2_backend_check(s->be, err)) != S2_OK) goto fail;
@@ -146,8 +186,9 @@ void s2_session_free(struct s2_session *s)
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         if (owned[i]) s->be->ops->free(s->be, owned[i]);
     for (int i = 0; s->object && i < s->cfg.n_objects; i++) s2i_membank_free(&s->object[i].memories);
-    free(s->object), free(s->host_scores), free(s->host_logits), free(s->bits), free(s->iou_known), free(s->tracked);
-    free(s->table.host);
+    host_free(s, s->table.host), host_free(s, s->host_scores), host_free(s, s->pinned_bits),
+        host_free(s, s->pinned_owner);
+    free(s->object), free(s->host_logits), free(s->bits), free(s->iou_known);
     free(s);
 }
 
@@ -196,6 +237,7 @@ static void stop_objects(struct s2_session *s, const struct s2_prompt *p, int n)
 static void enter(struct s2_session *s, int entry, int object, bool attends, bool store, bool cond, int life)
 {
     struct s2i_step_table *t = &s->table;
+    t->object[entry] = object;
     struct s2i_membank *b = &s->object[object].memories;
     struct s2i_selection sel = {t->selection.counts + 2 * entry, t->selection.slot + entry * t->spatial_cap,
                                 t->selection.row + entry * t->spatial_cap, t->selection.ptr_slot + entry * t->ptr_cap,
@@ -215,63 +257,128 @@ static void upload_table(struct s2_session *s)
     OP(be, upload, s->table.device, s->table.host, s->table.bytes);
 }
 
+/* An entry that fills a batch: it attends to nothing and leaves nothing. */
+static void enter_nothing(struct s2_session *s, int entry)
+{
+    struct s2i_step_table *t = &s->table;
+    t->selection.counts[2 * entry] = t->selection.counts[2 * entry + 1] = 0;
+    t->object[entry] = t->store_slot[entry] = t->store_ptr[entry] = -1;
+}
+
+enum { PROGRAM_TRACK, PROGRAM_RESULTS };
+
+/* Operators between this and end() are one program; false: a recording of it was replayed. Taps look inside, so
+ * with them nothing is replayed. */
+static bool begin(struct s2_session *s, int kind, int batch, int outputs)
+{
+    struct s2_signature sig = {.session = s, .kind = kind, .batch = batch, .outputs = outputs};
+    if (s->be->skip || !s->be->ops->begin || s->cfg.tap) return true;
+    return !s->be->ops->begin(s->be, &sig);
+}
+
+static void end(struct s2_session *s)
+{
+    if (!s->be->skip && s->be->ops->end && !s->cfg.tap) s->be->ops->end(s->be);
+}
+
+static void stage_image(struct s2_session *s, const struct s2_image *image)
+{
+    if (!s->be->skip && s->be->ops->stage_image) s->be->ops->stage_image(s->be, image);
+}
+
+/* Image features, and n tracked objects (table entries 0 .. n-1, whole batches) */
+static void track_program(struct s2_session *s, const struct s2_image *image, int n)
+{
+    int batch = n < s->be->max_batch ? n : s->be->max_batch;
+    stage_image(s, image);
+    if (!begin(s, PROGRAM_TRACK, n, 0)) return;
+    upload_table(s);
+    s2i_encode_image(s, image);
+    for (int i = 0; i < n; i += batch) s2i_track(s, i, n - i < batch ? n - i : batch);
+    end(s);
+}
+
 /* Scores, masks and owners of all objects to the host. */
-static void give_results(struct s2_session *s, struct s2_step_result *r)
+static void results_program(struct s2_session *s, const struct s2_video_masks *out, bool wanted)
 {
     struct s2_backend *be = s->be;
+    size_t n = (size_t)s->cfg.n_objects;
+    if (!begin(s, PROGRAM_RESULTS, (int)n, (out->owner ? 1 : 0) | (wanted ? 2 : 0))) return;
+    OP(be, download, s->host_scores, s->score.data, n * sizeof(float));
+    OP(be, download, s->host_scores + n, s->iou.data, n * sizeof(float));
+    if (wanted) OP(be, video_masks, out, s->low);
+    end(s);
+}
+
+static void copy_pinned(struct s2_session *s, struct s2_step_result *r)
+{
+    size_t h = (size_t)s->cfg.height, stride = s->pinned_stride;
+    for (int i = 0; i < s->cfg.n_objects; i++) {
+        const uint8_t *from = s->pinned_bits + (size_t)i * h * stride;
+        for (size_t y = 0; r->object[i].bits && y < h; y++)
+            memcpy(r->object[i].bits + y * r->bit_stride, from + y * stride,
+                   r->bit_stride < stride ? r->bit_stride : stride);
+    }
+    if (r->owner) memcpy(r->owner, s->pinned_owner, (size_t)s->cfg.width * h * sizeof *r->owner);
+}
+
+static void give_results(struct s2_session *s, struct s2_step_result *r)
+{
     int n = s->cfg.n_objects;
     double t = s2_now();
-    bool wanted = r->owner != NULL;
-
-    OP(be, download, s->host_scores, s->score.data, (size_t)n * sizeof(float));
-    OP(be, download, s->host_scores + n, s->iou.data, (size_t)n * sizeof(float));
+    bool wanted = r->owner != NULL, pinned = s->pinned_bits != NULL;
+    for (int i = 0; i < n; i++) {
+        wanted |= r->object[i].bits != NULL;
+        s->bits[i] = pinned ? s->pinned_bits + (size_t)i * (size_t)s->cfg.height * s->pinned_stride : r->object[i].bits;
+    }
+    struct s2_video_masks out = {.width = s->cfg.width,
+                                 .height = s->cfg.height,
+                                 .bit_stride = pinned ? s->pinned_stride : r->bit_stride,
+                                 .exclusive = s->cfg.exclusive,
+                                 .bits = s->bits,
+                                 .owner = r->owner && pinned ? s->pinned_owner : r->owner};
+    results_program(s, &out, wanted);
+    s2i_sync(s->be);
+    if (pinned && !s->be->skip) copy_pinned(s, r);
     for (int i = 0; i < n; i++) {
         struct s2_object_result *o = &r->object[i];
         o->started = s->object[i].started;
         o->score = s->host_scores[i];
         o->iou = s->iou_known[i] && o->started ? s->host_scores[n + i] : NAN;
-        s->bits[i] = o->bits;
-        wanted |= o->bits != NULL;
     }
-    struct s2_video_masks out = {.width = s->cfg.width,
-                                 .height = s->cfg.height,
-                                 .bit_stride = r->bit_stride,
-                                 .exclusive = s->cfg.exclusive,
-                                 .bits = s->bits,
-                                 .owner = r->owner};
-    if (wanted) OP(be, video_masks, &out, s->low);
     s->seconds[S2_STAGE_OUTPUT] += s2_now() - t;
 }
 
 enum s2_status s2_session_step(struct s2_session *s, const struct s2_image *image, const struct s2_prompt *p, int n,
                                struct s2_step_result *r, struct s2_err *err)
 {
-    int objects = s->cfg.n_objects, n_tracked = 0, n_prompted = 0, batch = s->be->max_batch;
+    int objects = s->cfg.n_objects, n_tracked = 0, n_prompted = 0;
     bool ahead = s->cfg.late == S2_LATE_LOOKAHEAD;
     enum s2_status st = check_prompts(s, p, n, err);
     if (st != S2_OK) return st;
 
     stop_objects(s, p, n);
-    for (int i = 0; i < objects; i++) { /* table entries: tracked objects first, then the prompted ones */
+    for (int i = 0; i < objects; i++) {
         if (!s->object[i].started || prompted(p, n, i)) continue;
-        enter(s, n_tracked, i, true, true, false, s->object[i].memories.life);
-        s->tracked[n_tracked++] = i;
+        enter(s, n_tracked++, i, true, true, false, s->object[i].memories.life);
         s->iou_known[i] = true;
     }
-    for (int i = 0; i < objects; i++) {
+    if (n_tracked > 0) {
+        int whole = bucket(s->be, n_tracked);
+        for (int i = n_tracked; i < whole; i++) enter_nothing(s, i);
+        track_program(s, image, whole);
+    }
+    for (int i = 0; i < objects; i++) { /* prompts are rare: one object at a time, table entry 0 */
         if (!prompted(p, n, i)) continue;
         bool refine = s->object[i].started && s->cfg.late == S2_LATE_REFINE;
-        enter(s, n_tracked + n_prompted++, i, refine, !ahead, true, s->object[i].memories.life);
-    }
-    if (n_tracked + n_prompted > 0) {
+        if (n_tracked == 0 && n_prompted++ == 0) {
+            stage_image(s, image);
+            s2i_encode_image(s, image);
+        }
+        s2i_sync(s->be); /* the table is on its way no more */
+        enter(s, 0, i, refine, !ahead, true, s->object[i].memories.life);
         upload_table(s);
-        s2i_encode_image(s, image);
-    }
-    for (int i = 0; i < n_tracked; i += batch) s2i_track(s, i, n_tracked - i < batch ? n_tracked - i : batch);
-    for (int i = 0, entry = n_tracked; i < objects; i++) {
-        if (!prompted(p, n, i)) continue;
-        bool refine = s->object[i].started && s->cfg.late == S2_LATE_REFINE;
-        s2i_prompt(s, i, entry++, p, n, refine, !ahead, err);
+        s2i_prompt(s, i, 0, p, n, refine, !ahead, err);
         s->object[i].started = true;
     }
     give_results(s, r);
@@ -295,9 +402,13 @@ enum s2_status s2_session_preview(struct s2_session *s, int frame, const struct 
         if (!prompted(p, n, i)) continue;
         enter(s, 0, i, false, true, true, s->object[i].preview_life);
         upload_table(s);
-        if (!encoded) s2i_encode_image(s, image);
+        if (!encoded) {
+            stage_image(s, image);
+            s2i_encode_image(s, image);
+        }
         encoded = true;
         s2i_prompt(s, i, 0, p, n, false, true, err);
+        s2i_sync(s->be);
         blank(s, i);
     }
     s->frame = 0;

@@ -24,8 +24,10 @@ struct s2i_step_table {
     size_t bytes;
     char *host, *device;
     struct s2i_selection selection;  /* host side; entry i at [i * capacity] */
-    int32_t *store_slot, *store_ptr; /* host side, [n_objects] */
+    int32_t *object;                 /* host side, [entries]: position of the object, -1: an unused entry */
+    int32_t *store_slot, *store_ptr; /* host side, [entries] */
     float *points;                   /* host side, [max_points + 1][3]: prompts of one object */
+    int entries;                     /* room: n_objects, rounded up to whole batches */
     int spatial_cap, ptr_cap;
 };
 
@@ -47,17 +49,19 @@ struct s2_session {
     struct s2i_step_table table;
 
     /* host */
-    float *host_scores; /* [2][n_objects] */
-    float *host_logits; /* [4G*4G] */
-    uint8_t **bits;     /* [n_objects] */
-    bool *iou_known;    /* [n_objects] */
-    int *tracked;       /* [n_objects]: positions of the objects tracked in this step */
+    float *host_scores;     /* [2][n_objects] */
+    float *host_logits;     /* [4G*4G] */
+    uint8_t **bits;         /* [n_objects]: where video_masks writes */
+    uint8_t *pinned_bits;   /* [n_objects][height][pinned_stride] and */
+    uint16_t *pinned_owner; /* [height][width] where a device writes; NULL if results go straight to the caller */
+    size_t pinned_stride;
+    bool *iou_known; /* [n_objects] */
     double seconds[S2_N_STAGES];
 };
 
 /* step.c: everything below computes on the features of the present frame. */
 
-/* Objects tracked[first .. first+n-1], table entries first ..: memory attention, decoder, memory encoder, store. */
+/* Table entries first .. first+n-1: memory attention, decoder, memory encoder, store. */
 void s2i_track(struct s2_session *, int first, int n);
 /* All calls of one object on this frame. entry: its table entry; refine: the object is tracked and the calls correct
  * it; store: keep the result as conditioning memory (slots in the table entry). */

@@ -69,7 +69,7 @@ struct probe {
     struct s2_session *s;
     const char *kind;
     int first, n; /* table entries = positions in s->tracked, or one object's entry */
-    const int *object;
+    const int32_t *object;
 };
 
 static void see_layer(void *ctx, int layer, struct s2_tensor t)
@@ -127,8 +127,8 @@ static void answer(struct s2_session *s, const struct s2i_decoded *d, bool multi
 }
 
 /* Memory of low-res logits: binarised where it comes from prompts. */
-static void remember(struct s2_session *s, int entry, const int *objects, struct s2_tensor low, struct s2_tensor score,
-                     struct s2_tensor pointer, bool from_prompt, const char *kind)
+static void remember(struct s2_session *s, int entry, const int32_t *objects, struct s2_tensor low,
+                     struct s2_tensor score, struct s2_tensor pointer, bool from_prompt, const char *kind)
 {
     struct s2_backend *be = s->be;
     const struct s2_model *m = s->m;
@@ -151,18 +151,9 @@ static void remember(struct s2_session *s, int entry, const int *objects, struct
     lap(s, S2_STAGE_MEMORY_ENCODER, t);
 }
 
-/* dst[objects[i]] = src[i] for f32 tensors with one entry an object */
-static void scatter(struct s2_session *s, struct s2_tensor dst, const int *objects, struct s2_tensor src)
-{
-    struct s2_backend *be = s->be;
-    for (int i = 0; i < src.n; i++) {
-        struct s2_tensor from = s2_batch(src, i, 1), to = s2_batch(dst, objects[i], 1);
-        OP(be, clamp, to, from, -INFINITY, INFINITY);
-    }
-}
-
 /* x {n,1,N,256} conditioned on the memories of table entries entry .. entry+n-1 */
-static void attend_memories(struct s2_session *s, struct s2_tensor x, int entry, const int *objects, const char *kind)
+static void attend_memories(struct s2_session *s, struct s2_tensor x, int entry, const int32_t *objects,
+                            const char *kind)
 {
     double t = s2_now();
     struct s2_bank_table table = s2i_table_at(s, entry);
@@ -182,11 +173,12 @@ struct tracked {
     struct s2i_decoded decoded;
 };
 
-static void decode_unprompted(struct s2_session *s, struct s2_tensor x, const int *objects, struct tracked *out)
+static void decode_unprompted(struct s2_session *s, struct s2_tensor x, int entry, struct tracked *out)
 {
     struct s2_backend *be = s->be;
     const struct s2_model *m = s->m;
     int n = x.n, side = 4 * m->G;
+    const int32_t *objects = s->table.object + entry, *index = on_device(s, objects);
     double t = s2_now();
 
     out->low = s2i_f32(&s->ws, n, side, side, 1);
@@ -196,9 +188,9 @@ static void decode_unprompted(struct s2_session *s, struct s2_tensor x, const in
     s2i_mask_decoder_forward(m, &s->ws, x, m->prompt_encoder.no_mask, s->no_points, 2, s->s1, s->s0, &out->decoded);
     answer(s, &out->decoded, true, out->low, out->iou, out->pointer);
     OP(be, fill_holes, filled, out->low, s->cfg.fill_hole_area);
-    scatter(s, s->low, objects, filled);
-    scatter(s, s->score, objects, out->decoded.score);
-    scatter(s, s->iou, objects, out->iou);
+    OP(be, scatter, s->low, filled, index);
+    OP(be, scatter, s->score, out->decoded.score, index);
+    OP(be, scatter, s->iou, out->iou, index);
     for (int i = 0; i < n; i++) {
         struct s2i_tap_scope tap = {s, objects[i], "track"};
         tap_decoded(&tap, &out->decoded, m->prompt_encoder.no_mask, i);
@@ -212,12 +204,12 @@ static void decode_unprompted(struct s2_session *s, struct s2_tensor x, const in
 void s2i_track(struct s2_session *s, int first, int n)
 {
     size_t mark = s->ws.used;
-    const int *objects = s->tracked + first;
+    const int32_t *objects = s->table.object + first;
     struct s2_tensor x = s2i_act(&s->ws, n, 1, s->m->N, S2_MODEL_DIM);
     struct tracked r = {0};
 
     attend_memories(s, x, first, objects, "track");
-    decode_unprompted(s, x, objects, &r);
+    decode_unprompted(s, x, first, &r);
     remember(s, first, objects, r.low, r.decoded.score, r.pointer, false, "track");
     s->ws.used = mark;
 }
@@ -251,6 +243,7 @@ static void append_point(struct s2_session *s, int at, float x, float y, float l
 static void add_points(struct s2_session *s, struct calls *c, const struct s2_prompt *p)
 {
     float w = (float)s->cfg.width, h = (float)s->cfg.height, side = (float)s->m->S;
+    s2i_sync(s->be);  /* the points of the call before may still be on their way */
     if (p->has_box) { /* a box starts the set of points anew; its corners come first */
         c->n_points = 0;
         for (int i = 0; i < 2; i++)
@@ -347,12 +340,12 @@ static void prepare_x(struct s2_session *s, struct calls *c, int entry)
     }
     struct tracked r = {0};
     size_t mark = s->ws.used;
-    attend_memories(s, c->x, entry, &c->object, "track");
-    decode_unprompted(s, c->x, &c->object, &r);
+    attend_memories(s, c->x, entry, s->table.object + entry, "track");
+    decode_unprompted(s, c->x, entry, &r);
     c->has_logits = true;
     if (s->cfg.tap) { /* the reference tracks the frame, then attends once more to refine it: the same values */
-        remember(s, entry, &c->object, r.low, r.decoded.score, r.pointer, false, "track");
-        attend_memories(s, c->x, entry, &c->object, "refine");
+        remember(s, entry, s->table.object + entry, r.low, r.decoded.score, r.pointer, false, "track");
+        attend_memories(s, c->x, entry, s->table.object + entry, "refine");
     }
     s->ws.used = mark;
 }
@@ -379,7 +372,9 @@ void s2i_prompt(struct s2_session *s, int object, int entry, const struct s2_pro
         c.has_logits = true;
         lap(s, S2_STAGE_DECODER, t);
     }
-    if (store) remember(s, entry, &object, one(s->low, object), one(s->score, object), c.pointer, true, "memory");
+    if (store)
+        remember(s, entry, s->table.object + entry, one(s->low, object), one(s->score, object), c.pointer, true,
+                 "memory");
     s->ws.used = mark;
 }
 

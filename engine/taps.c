@@ -8,7 +8,8 @@
 static float *fetch(const struct s2i_tap_scope *tap, struct s2_tensor t, int entry, size_t *count)
 {
     struct s2_backend *be = tap->s->be;
-    if (!tap->s->cfg.tap || be->skip) return NULL;
+    bool unused = tap->object < 0 && strcmp(tap->kind, "image") != 0; /* padding of a batch */
+    if (!tap->s->cfg.tap || be->skip || unused) return NULL;
     if (entry >= 0) t = s2_batch(t, entry, 1);
     *count = (size_t)s2_elements(t);
     size_t size = s2_dtype_size(t.dtype);
@@ -16,6 +17,7 @@ static float *fetch(const struct s2i_tap_scope *tap, struct s2_tensor t, int ent
     float *out = malloc(*count * sizeof *out + 1);
     if (raw && out) {
         be->ops->download(be, raw, t.data, *count * size);
+        s2i_sync(be);
         struct s2_stored stored = {.name = "", .dtype = t.dtype, .data = raw, .elements = *count};
         s2_stored_f32(&stored, 0, *count, out);
     } else {
@@ -87,9 +89,11 @@ void s2i_tap_bank(const struct s2i_tap_scope *tap, int entry, struct s2_tensor p
     if (mem && pos && pe && raw) {
         be->ops->download(be, pe, s->m->pe64, n * d * sizeof *pe);
         be->ops->download(be, tpos, s->m->tpos, sizeof tpos);
+        s2i_sync(be);
         for (size_t i = 0; i < spatial; i++) {
             be->ops->download(be, raw, (char *)s->bank.spatial + (size_t)slot[i] * n * d * sizeof *raw,
                               n * d * sizeof *raw);
+            s2i_sync(be);
             for (size_t k = 0; k < n * d; k++) {
                 mem[i * n * d + k] = s2_from_bf16(raw[k]);
                 pos[i * n * d + k] = pe[k] + tpos[(size_t)row[i] * d + k % d];
@@ -98,6 +102,7 @@ void s2i_tap_bank(const struct s2i_tap_scope *tap, int entry, struct s2_tensor p
         for (size_t i = 0; i < pointers; i++) {
             float *m = mem + (spatial * n + 4 * i) * d, *p = pos + (spatial * n + 4 * i) * d;
             be->ops->download(be, m, s->bank.pointers + (size_t)ptr[i] * S2_MODEL_DIM, 4 * d * sizeof *m);
+            s2i_sync(be);
             for (size_t k = 0; k < 4 * d; k++) p[k] = positions[i * d + k % d];
         }
         float n_tokens = (float)(4 * pointers);

@@ -56,6 +56,7 @@ static const struct s2_ops ops = {
     .window_attention = plain_window_attention,
     .take = plain_take,
     .concat = plain_concat,
+    .scatter = plain_scatter,
     .point_tokens = plain_point_tokens,
     .deconv2 = plain_deconv2,
     .mask_logits = plain_mask_logits,

@@ -93,6 +93,7 @@ void plain_choose(struct s2_backend *, struct s2_tensor low, struct s2_tensor to
                   bool multimask);
 void plain_where_absent(struct s2_backend *, struct s2_tensor x, struct s2_tensor score, const float *vec,
                         bool replace);
+void plain_scatter(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const int32_t *index);
 void plain_clamp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, float lo, float hi);
 void plain_fill_holes(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int area);
 void plain_video_masks(struct s2_backend *, const struct s2_video_masks *out, struct s2_tensor low);

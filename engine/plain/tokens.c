@@ -135,3 +135,12 @@ void plain_concat(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a,
         copy_tokens(y, to + a.w, b, (int64_t)n * b.w, b.w);
     }
 }
+
+void plain_scatter(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const int32_t *index)
+{
+    if (be->skip) return;
+    const int count = x.h * x.w;
+    for (int n = 0; n < x.n; n++) {
+        if (index[n] >= 0) copy_tokens(y, (int64_t)index[n] * count, x, (int64_t)n * count, count);
+    }
+}
