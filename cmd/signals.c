@@ -1,6 +1,8 @@
 /* signals.c - see signals.h */
 #include "signals.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,6 +12,10 @@ static void on_signal(int signal_number)
 {
     if (received) _exit(128 + signal_number);
     received = signal_number;
+    // a pipe on stdin that brings nothing would keep the run waiting: from now on it is at its end
+    const int saved = errno, nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nothing > STDIN_FILENO) dup2(nothing, STDIN_FILENO);
+    errno = saved;
 }
 
 void cmd_signals_install(void)

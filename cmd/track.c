@@ -226,7 +226,7 @@ static enum s2_status preview(struct run *r, struct s2_err *err)
     }
     cmd_progress_end(&progress, frame);
     fmt_outputs_return(r->outputs, record);
-    if (!status && !got) status = cmd_schedule_end(&r->schedule, err);
+    if (!status && !got && !cmd_interrupted()) status = cmd_schedule_end(&r->schedule, err);
     if (status || cmd_interrupted()) return status;
     cmd_schedule_rewind(&r->schedule);
     fmt_video_close(r->video);
@@ -284,7 +284,7 @@ static enum s2_status track_frames(struct run *r, struct s2_err *err)
         cmd_progress_frame(&progress, r->steps, index, present);
     }
     cmd_progress_end(&progress, r->steps);
-    if (!status && !got) status = cmd_schedule_end(&r->schedule, err);
+    if (!status && !got && !cmd_interrupted()) status = cmd_schedule_end(&r->schedule, err);
     return status;
 }
 
@@ -306,6 +306,10 @@ static enum s2_status run(struct run *r, struct s2_err *err)
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !status; i++) status = checks[i](r, err);
     if (!status && r->o.dry_run) return print_plan(r, err);
     for (size_t i = 0; i < sizeof work / sizeof *work && !status && !cmd_interrupted(); i++) status = work[i](r, err);
+    if (cmd_interrupted() && (status == S2_E_BROKEN || r->steps == 0)) {
+        *err = (struct s2_err){0}; // the signal cut it short, nothing is wrong with the input
+        return S2_OK;
+    }
     return status;
 }
 
@@ -397,7 +401,10 @@ int cmd_track(int argc, char **argv)
         cmd_log_start(r.o.quiet ? CMD_QUIET : r.o.verbose > 1 ? CMD_DEBUG : r.o.verbose ? CMD_VERBOSE : CMD_NORMAL);
         cmd_signals_install();
         status = finish(&r, run(&r, &err), &err);
-        if (r.steps > 0) summarize(&r);
+        if (r.steps > 0)
+            summarize(&r);
+        else if (!status && cmd_interrupted())
+            cmd_say("interrupted before the first frame, nothing was written");
     }
     if (status) cmd_error("%s", err.text);
     close_all(&r);

@@ -83,10 +83,10 @@ struct s2_video_masks {
 
 /* What makes two steps the same program, beside the session (its addresses and sizes). */
 struct s2_signature {
-    const void *session;
-    int kind;    /* which program of the session */
-    int batch;   /* objects in the batch */
-    int outputs; /* which results are fetched, one bit each */
+    uint64_t session; /* serial number of the session in this process */
+    int kind;         /* which program of the session */
+    int batch;        /* objects in the batch */
+    int outputs;      /* which results are fetched, one bit each */
 };
 
 struct s2_backend;
@@ -116,6 +116,7 @@ struct s2_ops {
      * backend may record them on the way. */
     bool (*begin)(struct s2_backend *, const struct s2_signature *sig);
     void (*end)(struct s2_backend *);
+    void (*forget)(struct s2_backend *, uint64_t session); /* drops the recordings of a session */
 
     /* --- image */
     /* y [1,S,S,3]: the frame squeezed to S x S by Pillow's 8-bit bicubic (antialiased, a = -0.5, horizontal

@@ -155,6 +155,8 @@ enum s2_status s2_session_open(struct s2_session **out, struct s2_model *m, cons
     size_t n = (size_t)cfg->n_objects, logits = (size_t)(16 * m->N);
     s->m = m, s->be = m->be, s->cfg = *cfg;
     s->ws.act = m->be->act;
+    static uint64_t sessions;
+    s->serial = __atomic_add_fetch(&sessions, 1, __ATOMIC_RELAXED);
     s->n_points = (cfg->max_points > 2 ? cfg->max_points : 2) + 1;
     s->object = calloc(n, sizeof *s->object);
     s->host_logits = calloc(2 * logits, sizeof *s->host_logits);
@@ -181,6 +183,7 @@ fail:
 void s2_session_free(struct s2_session *s)
 {
     if (!s) return;
+    if (s->be->ops->forget) s->be->ops->forget(s->be, s->serial);
     void *owned[] = {s->f.data,    s->s1.data,      s->s0.data,       s->low.data,     s->score.data, s->iou.data,
                      s->no_points, s->bank.spatial, s->bank.pointers, s->table.device, s->ws.base};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
@@ -271,7 +274,7 @@ enum { PROGRAM_TRACK, PROGRAM_RESULTS };
  * with them nothing is replayed. */
 static bool begin(struct s2_session *s, int kind, int batch, int outputs)
 {
-    struct s2_signature sig = {.session = s, .kind = kind, .batch = batch, .outputs = outputs};
+    struct s2_signature sig = {.session = s->serial, .kind = kind, .batch = batch, .outputs = outputs};
     if (s->be->skip || !s->be->ops->begin || s->cfg.tap) return true;
     return !s->be->ops->begin(s->be, &sig);
 }

@@ -35,8 +35,9 @@ struct s2_session {
     struct s2_model *m;
     struct s2_backend *be;
     struct s2_session_config cfg;
-    int frame;    /* index of the next step */
-    int n_points; /* capacity of a decoder call: max_points + 1 */
+    uint64_t serial; /* see s2_signature */
+    int frame;       /* index of the next step */
+    int n_points;    /* capacity of a decoder call: max_points + 1 */
     struct s2i_object *object;
     struct s2i_workspace ws;
 

@@ -150,7 +150,15 @@ void fmt_prompts_free(struct fmt_prompts *);
 
 /* ------------------------------------------------------------------ outputs */
 
-/* What a run writes. Paths are NULL where not wanted. */
+/* What a run writes. Paths are NULL where not wanted. All that is pointed to outlives the outputs.
+ *
+ * png_dir          DIR/00007.png of source frame 7 (or the still's stem): 8-bit palette, pixel = object id, 1..255
+ * png_objects_dir  DIR/ID/00007.png for every frame and every object, 1-bit grey: empty while it is not started
+ * rle_path         ".json", ".jsonl" or "-"; a pipe or device gets lines as "-" does
+ * overlay_path     ".mp4", ".m4v", ".mov", ".mkv" or ".webm"; time 0 is the first frame put
+ *
+ * A DIR is created with its parents. With overwrite, the numbered PNG files of an earlier run go when the first
+ * frame is put; those of stills are replaced one by one. */
 struct fmt_outputs_config {
     const char *png_dir, *png_objects_dir, *rle_path /* ".json", ".jsonl" or "-" */, *overlay_path;
     bool overwrite;
@@ -160,7 +168,7 @@ struct fmt_outputs_config {
     int time_base_num, time_base_den;
     double fps;
     bool stills;            /* no audio; file stems for PNG names */
-    const char *input_path; /* overlay: audio is copied from it, unless it is "-" or stills; RLE header */
+    const char *input_path; /* overlay: audio is copied from it if it is a plain file; RLE header */
     const char *model_file, *model_name, *precision, *device, *graph; /* RLE header */
     int model_size;
     const char *overlap; /* "allow" or "exclusive" */
@@ -181,16 +189,18 @@ struct fmt_record {
 
 struct fmt_outputs;
 
-/* Creates nothing under a final name yet; refuses existing outputs (S2_E_OUTPUT) unless overwrite. */
+/* Creates nothing under a final name yet but folders; refuses existing outputs (S2_E_OUTPUT) unless overwrite.
+ * S2_E_USAGE: two outputs of one path, one that is the input, an ending that is not known, ids above 255 in a map. */
 enum s2_status fmt_outputs_open(struct fmt_outputs **out, const struct fmt_outputs_config *, struct s2_err *);
 /* A free record; waits while all are in flight. NULL once an output has failed. */
 struct fmt_record *fmt_outputs_take(struct fmt_outputs *);
-/* Hands it to the writers (frames in order) ... */
+/* Hands it to the writers, frames in display order ... */
 void fmt_outputs_put(struct fmt_outputs *, struct fmt_record *);
 /* ... or back unused. */
 void fmt_outputs_return(struct fmt_outputs *, struct fmt_record *);
-/* Waits for the writers, closes files so that they play and parse, renames them to their final names.
- * Reports the first failure (S2_E_OUTPUT); finished frames are kept. Frees. */
+/* Waits for the writers, closes files so that they play and parse, renames them to their final names; after a
+ * failure or an interrupted run too, with the frames so far. Reports the first failure (S2_E_OUTPUT), and how many
+ * frames of that output are kept. An overlay without a frame leaves no file. Frees. */
 enum s2_status fmt_outputs_finish(struct fmt_outputs *, struct s2_err *);
 /* Frees without renaming; removes what was written under temporary names. NULL allowed. */
 void fmt_outputs_discard(struct fmt_outputs *);

@@ -259,10 +259,11 @@ static enum s2_status no_model(const struct pt *pt, value *root)
     for (uint32_t c = is_dict(pt, root) ? root->head : 0; c && used + 50 < sizeof keys; c = cell[cell[c].next].next)
         used += (size_t)snprintf(keys + used, sizeof keys - used, "%s%s", used ? ", " : "",
                                  shown(at(pt, cell[c].value), key, sizeof key));
-    return s2_fail(pt->err, S2_E_MODEL,
-                   "%s: this holds no weights: there are tensors neither under \"model\" nor \"state_dict\" nor at the top "
-                   "(its keys: %s); is it a SAM 2 checkpoint?",
-                   pt->path, used ? keys : "none");
+    return s2_fail(
+        pt->err, S2_E_MODEL,
+        "%s: this holds no weights: there are tensors neither under \"model\" nor \"state_dict\" nor at the top "
+        "(its keys: %s); is it a SAM 2 checkpoint?",
+        pt->path, used ? keys : "none");
 }
 
 /* The dict of weights: never the optimizer's, whose tensors have the same shapes. */
@@ -326,9 +327,10 @@ static enum s2_status read_archive(struct pt *pt)
 {
     const struct fmt_zip_entry *e = find_below_prefix(&pt->zip, "data.pkl");
     if (find_below_prefix(&pt->zip, "constants.pkl"))
-        return s2_fail(pt->err, S2_E_MODEL,
-                       "%s: this is a TorchScript program, not a checkpoint; use the checkpoint that it was exported from",
-                       pt->path);
+        return s2_fail(
+            pt->err, S2_E_MODEL,
+            "%s: this is a TorchScript program, not a checkpoint; use the checkpoint that it was exported from",
+            pt->path);
     if (!e)
         return s2_fail(pt->err, S2_E_MODEL,
                        "%s: this is a ZIP archive without a PyTorch checkpoint in it; unpack it and name the .pt or "

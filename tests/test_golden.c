@@ -236,7 +236,8 @@ static void expect_seeded(const char *name)
 {
     cJSON *all = read_json(DATA "golden/seeded/scores.json"), *known = cJSON_GetObjectItem(all, name);
     cr_assert(known);
-    struct s2_source *weights = s2_seeded_source(name, (uint64_t)cJSON_GetObjectItem(known, "seed")->valueint);
+    struct s2_source *weights = s2_seeded_source(cJSON_GetObjectItem(known, "model")->valuestring,
+                                                 (uint64_t)cJSON_GetObjectItem(known, "seed")->valueint);
     cr_assert(weights);
     const int prompted[2] = {1, 1};
     struct tracker k;
@@ -247,7 +248,7 @@ static void expect_seeded(const char *name)
                                              .n_objects = 2,
                                              .prompted_frames = prompted,
                                              .max_points = 2,
-                                             .fill_hole_area = 8});
+                                             .fill_hole_area = cJSON_GetObjectItem(known, "fill_holes")->valueint});
     s2_seeded_free(weights);
 
     char path[128];
@@ -285,6 +286,10 @@ static void expect_seeded(const char *name)
 Test(golden, seeded_tiny, .timeout = 300)
 {
     expect_seeded("tiny");
+}
+Test(golden, seeded_tiny_holes_filled, .timeout = 300)
+{
+    expect_seeded("tiny_filled");
 }
 Test(golden, seeded_sam2_tiny, .timeout = 300)
 {

@@ -67,7 +67,7 @@ static void check_object(const cJSON *object, int64_t n, int i)
 
 static void check_frame(const cJSON *frame, int64_t n)
 {
-    cr_assert_eq(number(frame, "frame"), n);
+    cr_assert_eq(number(frame, "frame"), (double)n);
     cr_assert_float_eq(number(frame, "time"), round((double)n / 30 * 1e6) / 1e6, 1e-12);
     const cJSON *list = field(frame, "objects");
     cr_assert_eq(cJSON_GetArraySize(list), n == 0 ? 1 : 2, "object 200 starts on frame 1");

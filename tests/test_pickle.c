@@ -317,6 +317,8 @@ Test(pickle, bounds_values_and_memo)
 
     memcpy(b.data, "Nr\xff\xff\xff\xff", 6);
     refuses_bytes(b.data, b.size, "a memo number is out of range");
+    memcpy(b.data, "Nr\0\0\x48\0", 6); /* 4.5 million, in a pickle of 5 MiB */
+    refuses_bytes(b.data, b.size, "a memo number is out of range");
     REFUSES("Nr\xff\xff\xff\x7f.", "a memo number is out of range");
     REFUSES("Nr\x7\0\0\0.", "a memo number is out of range"); /* more than the pickle has bytes */
     free(many);

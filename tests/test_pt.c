@@ -113,16 +113,19 @@ Test(pt, compiled)
     round_trip((struct make_pt){.root = "model", .prefix = "module._orig_mod.", .protocol = 3});
 }
 
-Test(pt, big_endian_is_refused)
+Test(pt, other_byte_orders_are_refused)
 {
-    struct make_bytes b = {0};
-    struct fmt_tensors list;
-    struct s2_err err = {0};
-    make_pt(&b, tensors, N, &(struct make_pt){.root = "model", .byteorder = "big"});
-    cr_expect_eq(read_bytes(&list, &b, &err), S2_E_MODEL);
-    cr_expect(strstr(err.text, "big-endian"), "%s", err.text);
-    fmt_tensors_free(&list);
-    make_free(&b);
+    static const char *const orders[] = {"big", "pdp-11", ""};
+    for (int i = 0; i < 3; i++) {
+        struct make_bytes b = {0};
+        struct fmt_tensors list;
+        struct s2_err err = {0};
+        make_pt(&b, tensors, N, &(struct make_pt){.root = "model", .byteorder = orders[i]});
+        cr_expect_eq(read_bytes(&list, &b, &err), S2_E_MODEL, "%s", orders[i]);
+        cr_expect(strstr(err.text, "big-endian"), "%s", err.text);
+        fmt_tensors_free(&list);
+        make_free(&b);
+    }
 }
 
 Test(pt, a_prefix_of_some_names_stays)
@@ -130,16 +133,20 @@ Test(pt, a_prefix_of_some_names_stays)
     const struct make_tensor some[] = {
         {"module.x", S2_F32, 1, {2}, floats, 0},
         {"y", S2_F32, 1, {2}, floats, 0},
+        {"module.", S2_F32, 1, {2}, floats, 0},
     };
     struct make_bytes b = {0};
     struct fmt_tensors list;
     struct s2_err err = {0};
-    make_pt(&b, some, 2, &(struct make_pt){.root = "model"});
-    cr_assert_eq(read_bytes(&list, &b, &err), S2_OK, "%s", err.text);
-    cr_expect_not_null(fmt_tensors_find(&list, "module.x"));
-    cr_expect_null(fmt_tensors_find(&list, "x"));
-    fmt_tensors_free(&list);
-    make_free(&b);
+    for (int i = 0; i < 2; i++) { /* with "y", and with a name that is nothing but the prefix */
+        const struct make_tensor two[] = {some[0], some[1 + i]};
+        make_pt(&b, two, 2, &(struct make_pt){.root = "model"});
+        cr_assert_eq(read_bytes(&list, &b, &err), S2_OK, "%s", err.text);
+        cr_expect_not_null(fmt_tensors_find(&list, "module.x"));
+        cr_expect_null(fmt_tensors_find(&list, "x"));
+        fmt_tensors_free(&list);
+        make_free(&b);
+    }
 }
 
 Test(pt, every_truncation_is_refused)

@@ -33,7 +33,7 @@ Test(safetensors, round_trip_of_every_dtype)
         static const size_t elements[] = {1, 2, 2, 6};
         const struct s2_stored *t = fmt_tensors_find(&list, names[i]);
         cr_assert_not_null(t);
-        cr_expect_eq(t->dtype, i);
+        cr_expect_eq(t->dtype, tensors[i].dtype);
         cr_expect_eq(t->ndim, i % 4);
         cr_expect_eq(t->elements, elements[i % 4]);
         cr_expect(!memcmp(t->data, bytes + i, t->elements * s2_dtype_size(t->dtype)));

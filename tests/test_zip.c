@@ -99,6 +99,17 @@ Test(zip, reads_plain_end_record_and_comment)
     make_free(&b);
 }
 
+Test(zip, an_end_record_inside_the_comment_is_none)
+{
+    struct make_bytes b = archive();
+    struct s2_err err = {0};
+    put(record(&b, "PK\5\6", 0) + 20, 30, 2);
+    make_text(&b, "PK\5\6");
+    for (int i = 0; i < 26; i++) make_text(&b, "x");
+    cr_expect_eq(read_all(&b, &err), S2_OK, "%s", err.text);
+    make_free(&b);
+}
+
 Test(zip, reads_zip64_fields_of_entries)
 {
     struct make_bytes b = {0};
@@ -151,6 +162,14 @@ Test(zip, refuses_a_directory_beyond_the_file)
     b = archive();
     put(record(&b, "PK\6\6", 0) + 48, UINT64_MAX - 10, 8);
     put(record(&b, "PK\5\6", 0) + 16, UINT32_MAX, 4);
+    refuses(&b, "the central directory lies outside the file");
+}
+
+Test(zip, refuses_a_directory_that_is_too_long)
+{
+    struct make_bytes b = archive();
+    put(record(&b, "PK\6\6", 0) + 40, UINT64_MAX - 100, 8);
+    put(record(&b, "PK\5\6", 0) + 12, UINT32_MAX, 4);
     refuses(&b, "the central directory lies outside the file");
 }
 
