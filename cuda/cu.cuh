@@ -24,10 +24,11 @@ struct cu_backend {
     int axis_width, axis_height, axis_side;
     size_t bytes_now, bytes_peak;
     struct cu_blas *blas;
-    struct cu_program *programs;
+    struct cu_program *programs, *record; /* record: the one being captured, since record_start */
+    double record_start;
     struct cu_graph_stats graph;
     enum cu_graph_mode graph_mode;
-    char text[128];
+    char text[320];
 };
 
 static inline struct cu_backend *cu_of(struct s2_backend *be) { return (struct cu_backend *)be; }
@@ -76,7 +77,8 @@ __device__ __forceinline__ float cu_act(float x, enum s2_act act)
 
 static inline int cu_blocks(int64_t n, int per) { return (int)((n + per - 1) / per); }
 
-/* linear.cu: packed weights of a linear layer, for operators that need its bias (f32, device) */
+/* linear.cu: a linear layer's weights [out][in] in the activation type and its bias in f32, device memory */
+const void *cu_linear_weight(const struct s2_linear *);
 const float *cu_linear_bias(const struct s2_linear *);
 
 /* --- operators, by file; contracts in ops.h */
@@ -126,6 +128,7 @@ void cu_memory_attention(struct s2_backend *, struct s2_tensor y, struct s2_tens
 /* graph.cu */
 bool cu_begin(struct s2_backend *, const struct s2_signature *);
 void cu_end(struct s2_backend *);
+void cu_forget(struct s2_backend *, uint64_t session);
 void cu_programs_free(struct cu_backend *);
 
 #endif
