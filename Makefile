@@ -19,7 +19,7 @@ LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(DNNL_LIBS) -lm -lz
 link = $(CC) $(CFLAGS) $(EXTRA) -fopenmp -pthread
 
 # oneDNN (2.x or 3.x) does the CPU's matrix products; without it the plain C kernels do.
-HAVE_DNNL := $(shell printf '\#include <dnnl.h>\nint main(void){return 0;}' | $(CC) -x c - -fsyntax-only 2>/dev/null && echo 1)
+HAVE_DNNL := $(shell $(CC) -include dnnl.h -fsyntax-only -x c /dev/null 2>/dev/null && echo 1)
 DNNL_LIBS := $(if $(HAVE_DNNL),-ldnnl)
 cpu_cflags := $(if $(HAVE_DNNL),-DHAVE_DNNL)
 

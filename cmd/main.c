@@ -20,9 +20,10 @@ static const struct verb {
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
 static const char overview[] =
-    "Usage: sam2track [track] -m MODEL (-p PROMPTS.json | --point X,Y ...) [outputs] [options] INPUT\n"
-    "       sam2track inspect [--json] FILE...\n"
-    "       sam2track bench [-m MODEL | --random NAME] [options]\n"
+    "Usage:\n"
+    "  sam2track [track] -m MODEL (-p PROMPTS.json | --point X,Y ...) [outputs] [options] INPUT\n"
+    "  sam2track inspect [--json] FILE...\n"
+    "  sam2track bench [-m MODEL | --random NAME] [options]\n"
     "\n"
     "Segments and tracks objects in recorded clips with SAM 2 and SAM 2.1 checkpoints.\n"
     "\n"

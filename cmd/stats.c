@@ -104,11 +104,11 @@ static enum s2_status write_renamed(struct cmd_json *j, const char *path, struct
         return s2_fail(err, S2_E_OUTPUT, "%s: the path is too long", path);
     }
     FILE *f = fopen(temporary, "we");
-    if (!f) return s2_fail(err, S2_E_OUTPUT, "%s cannot be written: %s", path, strerror(errno));
+    if (!f) return s2_fail(err, S2_E_OUTPUT, "%s: cannot be written: %s", path, strerror(errno));
     bool ok = cmd_json_print(j, f);
     ok = fclose(f) == 0 && ok;
     if (!ok || rename(temporary, path)) {
-        s2_fail(err, S2_E_OUTPUT, "%s cannot be written: %s", path, strerror(errno));
+        s2_fail(err, S2_E_OUTPUT, "%s: cannot be written: %s", path, strerror(errno));
         unlink(temporary);
         return S2_E_OUTPUT;
     }

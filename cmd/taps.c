@@ -25,7 +25,7 @@ struct cmd_taps {
 
 static enum s2_status write_error(const char *path, struct s2_err *err)
 {
-    return s2_fail(err, S2_E_OUTPUT, "%s cannot be written: %s", path, strerror(errno));
+    return s2_fail(err, S2_E_OUTPUT, "%s: cannot be written: %s", path, strerror(errno));
 }
 
 /* Makes the folders of path, which ends in a file name or in '/'. */
@@ -136,7 +136,7 @@ enum s2_status cmd_taps_open(struct cmd_taps **out, const char *dir, bool overwr
 {
     *out = NULL;
     if (!overwrite && !is_empty(dir)) {
-        return s2_fail(err, S2_E_OUTPUT, "%s exists already; give --overwrite, or another folder", dir);
+        return s2_fail(err, S2_E_OUTPUT, "%s: holds something already; give --overwrite, or another folder", dir);
     }
     struct cmd_taps *t = calloc(1, sizeof *t);
     if (!t) return s2_no_memory(err, "the debug taps", sizeof *t);

@@ -1,12 +1,9 @@
 /* track.c - the main job: one clip, one pass, every output. */
 #include "track.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cmd.h"
 #include "log.h"
@@ -119,23 +116,15 @@ static enum s2_status choose_late(struct run *r, struct s2_err *err)
     return S2_OK;
 }
 
-static bool exists(const char *path)
-{
-    struct stat s;
-    return lstat(path, &s) == 0;
-}
-
 static enum s2_status open_outputs(struct run *r, struct s2_err *err)
 {
     const struct cmd_track_options *o = &r->o;
-    if (o->stats && strcmp(o->stats, "-") != 0 && exists(o->stats) && !o->overwrite) {
-        return s2_fail(err, S2_E_OUTPUT, "%s exists already; give --overwrite to replace it", o->stats);
+    enum s2_status status = cmd_track_check_paths(o, err);
+    if (!status && o->taps) {
+        status = cmd_taps_open(&r->taps, o->taps, o->overwrite, &o->tap_frames, o->prompts.objects,
+                               o->prompts.n_objects, err);
     }
-    if (o->taps) {
-        const enum s2_status status = cmd_taps_open(&r->taps, o->taps, o->overwrite, &o->tap_frames, o->prompts.objects,
-                                                    o->prompts.n_objects, err);
-        if (status) return status;
-    }
+    if (status) return status;
     const int size = cmd_track_size(o);
     const struct fmt_outputs_config config = {.png_dir = o->png,
                                               .png_objects_dir = o->png_objects,

@@ -32,6 +32,9 @@ void cmd_track_options_free(struct cmd_track_options *); /* may be called again 
 enum s2_late cmd_track_late(const struct cmd_track_options *);
 int cmd_track_size(const struct cmd_track_options *); /* 0: the model's own */
 
+/* S2_E_USAGE if an output is a file that the run reads, S2_E_OUTPUT if the file of --stats cannot be written. */
+enum s2_status cmd_track_check_paths(const struct cmd_track_options *, struct s2_err *);
+
 /* Frames that a run delivers if the clip has `frames` (< 0: unknown); -1 if that cannot be told. */
 int64_t cmd_track_expected(const struct cmd_track_options *, int64_t frames);
 

@@ -204,7 +204,7 @@ void fmt_outputs_return(struct fmt_outputs *, struct fmt_record *);
 enum s2_status fmt_outputs_finish(struct fmt_outputs *, struct s2_err *);
 /* Frees without renaming; removes what was written under temporary names. NULL allowed. */
 void fmt_outputs_discard(struct fmt_outputs *);
-/* Seconds each writer worked, for --stats: names and values of the returned length. */
+/* Seconds each writer worked, its threads together, for --stats: names and values of the returned length. */
 int fmt_outputs_times(const struct fmt_outputs *, const char *const **names, const double **seconds);
 
 #endif

@@ -28,7 +28,8 @@ struct slot {
 struct writer {
     struct fmt_outputs *outputs;
     struct fmt_sink *sink;
-    int64_t next;    /* number of the put that it writes next */
+    int64_t next;    /* number of the put that a thread takes next */
+    int64_t turn;    /* of the one that is written next, where they are written in order */
     int64_t written; /* frames that it has written; in the end, that are kept */
     int n_threads, n_started;
     pthread_t thread[FMT_SINK_WORKERS];
@@ -225,6 +226,24 @@ static void fail_writer(struct writer *w, const struct s2_err *err)
     pthread_cond_broadcast(&w->outputs->changed);
 }
 
+typedef enum s2_status part_fn(struct fmt_sink *, int worker, const struct fmt_record *, struct s2_err *);
+
+/* One part of writing a frame, without the lock. Frames after a failed one are let go. */
+static void do_part(struct writer *w, part_fn *part, int worker, const struct slot *slot)
+{
+    struct fmt_outputs *o = w->outputs;
+    if (!part || w->failed || o->dropping) return;
+    pthread_mutex_unlock(&o->lock);
+    struct s2_err err = {0};
+    double start = s2_now();
+    enum s2_status status = part(w->sink, worker, &slot->record, &err);
+    double seconds = s2_now() - start;
+    pthread_mutex_lock(&o->lock);
+    w->seconds += seconds;
+    if (status) fail_writer(w, &err);
+    if (!status && part == w->sink->write) w->written++;
+}
+
 static void *write_frames(void *arg)
 {
     struct writer *w = arg;
@@ -232,20 +251,12 @@ static void *write_frames(void *arg)
     pthread_mutex_lock(&o->lock);
     int worker = w->n_started++;
     for (struct slot *slot; (slot = next_slot(w));) {
-        if (!w->failed && !o->dropping) {
-            int64_t number = w->next - 1;
-            pthread_mutex_unlock(&o->lock);
-            struct s2_err err = {0};
-            double start = s2_now();
-            enum s2_status status = w->sink->write(w->sink, worker, number, &slot->record, &err);
-            double seconds = s2_now() - start;
-            pthread_mutex_lock(&o->lock);
-            w->seconds += seconds;
-            if (status)
-                fail_writer(w, &err);
-            else
-                w->written++;
-        }
+        int64_t number = w->next - 1;
+        do_part(w, w->sink->prepare, worker, slot);
+        while (w->sink->in_order && w->turn != number) pthread_cond_wait(&o->changed, &o->lock);
+        do_part(w, w->sink->write, worker, slot);
+        w->turn++;
+        pthread_cond_broadcast(&o->changed);
         if (--slot->readers == 0) give_back(o, slot);
     }
     pthread_mutex_unlock(&o->lock);

@@ -11,11 +11,13 @@ enum { FMT_SINK_WORKERS = 3 }; /* threads of one sink at most */
 
 struct fmt_sink {
     const char *name; /* of its stage in fmt_outputs_times */
-    int workers;      /* threads that write at once, each another frame; 1: frames come in order */
+    int workers;      /* threads; each has another frame */
+    bool in_order;    /* write is called for one frame after the other; else by all workers at once */
     /* Before the first frame, in the caller's thread; NULL: nothing to do. */
     enum s2_status (*begin)(struct fmt_sink *, struct s2_err *);
-    /* number counts the frames from 0. A worker has its frame only after the one before was handed out. */
-    enum s2_status (*write)(struct fmt_sink *, int worker, int64_t number, const struct fmt_record *, struct s2_err *);
+    /* By all workers at once, before write; NULL: nothing to do. */
+    enum s2_status (*prepare)(struct fmt_sink *, int worker, const struct fmt_record *, struct s2_err *);
+    enum s2_status (*write)(struct fmt_sink *, int worker, const struct fmt_record *, struct s2_err *);
     /* Makes what was written whole and gives it its final name, after a failed write too. *kept: in, frames
      * written; out, those that can be read under the final name. Called once, when no thread writes any more. */
     enum s2_status (*finish)(struct fmt_sink *, int64_t *kept, struct s2_err *);

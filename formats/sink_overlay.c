@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,19 +51,14 @@ struct sink_overlay {
     size_t stride;     /* of a canvas */
     struct easel easel[FMT_SINK_WORKERS];
 
-    pthread_mutex_t lock; /* of all below: painted frames are encoded in order */
-    pthread_cond_t changed;
-    int64_t turn; /* number of the frame that is encoded next */
-
     struct fmt_audio *audio; /* NULL: silent */
     const AVOutputFormat *format;
     AVFormatContext *muxer;
     AVCodecContext *encoder;
     AVStream *stream;
     AVPacket *packet;
-    struct s2_err failure; /* of the first frame that could not be written */
-    bool broken;           /* nor can anything else be */
-    int room_fd;           /* of the same file; -1: no room can be set aside */
+    bool broken; /* the encoder or the file failed */
+    int room_fd; /* of the same file; -1: no room can be set aside */
     int64_t room_end;
 
     int64_t frames, packets;     /* into the encoder, out of it */
@@ -210,7 +204,7 @@ static enum s2_status open_file(struct sink_overlay *s, const struct container *
     enum s2_status status = choose_encoder(s, container->web, err);
     if (status) return status;
     int ret = open_muxer(s, false);
-    if (ret < 0 && s->audio) {
+    if (ret < 0 && s->muxer && s->muxer->nb_streams > 1) {
         s2_log(S2_LOG_WARN, "%s: the input's audio does not fit into it, the overlay is silent", s->path);
         close_muxer(s);
         ret = open_muxer(s, true);
@@ -286,10 +280,11 @@ static void give_back_room(struct sink_overlay *s)
 
 /* ------------------------------------------------------------------ frames */
 
-/* The picture with its masks as YUV; the edge of an odd size is repeated. */
-static enum s2_status paint(const struct sink_overlay *s, struct easel *e, const struct fmt_record *r,
-                            struct s2_err *err)
+/* The picture with its masks as YUV on the worker's easel; the edge of an odd size is repeated. */
+static enum s2_status paint(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
 {
+    const struct sink_overlay *s = (struct sink_overlay *)sink;
+    const struct easel *e = &s->easel[worker];
     const struct s2_image *from = &r->frame.image;
     const struct s2_image canvas = {from->width, from->height, s->stride, e->canvas};
     if (av_frame_make_writable(e->yuv) < 0) return s2_no_memory(err, "a picture of the overlay", s->stride * s->height);
@@ -321,7 +316,7 @@ static enum s2_status write_packets(struct sink_overlay *s, bool closing, struct
             av_packet_unref(s->packet);
             return fmt_output_failed(err, s->path, "cannot be written", ENOSPC);
         }
-        for (int i = 0; i < DELAY; i++)
+        for (int i = 0; i < DELAY && !s->packet->duration; i++)
             if (s->shown[i].pts == s->packet->pts) s->packet->duration = s->shown[i].duration;
         s->packet->stream_index = s->stream->index;
         av_packet_rescale_ts(s->packet, s->encoder->time_base, s->stream->time_base);
@@ -353,34 +348,18 @@ static enum s2_status set_time(struct sink_overlay *s, AVFrame *yuv, const struc
     return S2_OK;
 }
 
-static enum s2_status encode(struct sink_overlay *s, AVFrame *yuv, const struct fmt_frame *frame, struct s2_err *err)
+static enum s2_status encode(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
 {
+    struct sink_overlay *s = (struct sink_overlay *)sink;
+    AVFrame *yuv = s->easel[worker].yuv;
     if (!set_aside(s, PACKET_ROOM + index_room(s))) return fmt_output_failed(err, s->path, "cannot be written", ENOSPC);
-    enum s2_status status = set_time(s, yuv, frame, err);
+    enum s2_status status = set_time(s, yuv, &r->frame, err);
     if (status) return status;
     int ret = avcodec_send_frame(s->encoder, yuv);
     if (ret < 0) return av_failed(s, ret, err);
     s->frames++;
     status = write_packets(s, false, err);
     if (!status && s->audio) fmt_audio_copy(s->audio, s->first_time, s->end_time);
-    return status;
-}
-
-static enum s2_status write_frame(struct fmt_sink *sink, int worker, int64_t number, const struct fmt_record *r,
-                                  struct s2_err *err)
-{
-    struct sink_overlay *s = (struct sink_overlay *)sink;
-    struct easel *e = &s->easel[worker];
-    enum s2_status status = paint(s, e, r, err);
-    pthread_mutex_lock(&s->lock);
-    while (s->turn != number) pthread_cond_wait(&s->changed, &s->lock);
-    if (s->failure.status) *err = s->failure;
-    if (s->failure.status) status = s->failure.status;
-    if (!status) status = encode(s, e->yuv, &r->frame, err);
-    if (status) s->failure = *err;
-    s->turn++;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
     return status;
 }
 
@@ -415,8 +394,6 @@ static void free_sink(struct fmt_sink *sink)
     avcodec_free_context(&s->encoder);
     av_packet_free(&s->packet);
     for (int i = 0; i < FMT_SINK_WORKERS; i++) close_easel(&s->easel[i]);
-    pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->lock);
     if (s->room_fd >= 0) close(s->room_fd);
     if (s->part) unlink(s->part);
     free(s->part);
@@ -433,16 +410,21 @@ enum s2_status fmt_sink_overlay_open(struct fmt_sink **out, const struct fmt_out
     if (status) return status;
     struct sink_overlay *s = calloc(1, sizeof *s);
     if (!s) return s2_no_memory(err, "the overlay writer", sizeof *s);
-    s->sink =
-        (struct fmt_sink){.name = "overlay", .workers = 1, .write = write_frame, .finish = finish, .free = free_sink};
+    s->sink = (struct fmt_sink){
+        .name = "overlay",
+        .workers = FMT_SINK_WORKERS,
+        .in_order = true,
+        .prepare = paint,
+        .write = encode,
+        .finish = finish,
+        .free = free_sink,
+    };
     s->config = c;
     s->path = c->overlay_path;
     s->room_fd = -1;
     s->width = c->width + (c->width & 1);
     s->height = c->height + (c->height & 1);
     s->stride = ((size_t)s->width * 3 + 63) / 64 * 64;
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
     fmt_av_log_route();
     s->part = fmt_output_part(s->path);
     s->packet = av_packet_alloc();

@@ -157,19 +157,15 @@ static enum s2_status write_file(struct sink_png *s, int worker, const char *fol
     return save(page, err);
 }
 
-static enum s2_status write_map(struct fmt_sink *sink, int worker, int64_t number, const struct fmt_record *r,
-                                struct s2_err *err)
+static enum s2_status write_map(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
 {
-    (void)number;
     struct sink_png *s = (struct sink_png *)sink;
     const struct drawing d = {s->config->width, s->config->height, .owner = r->owner};
     return write_file(s, worker, s->dir, &r->frame, &d, err);
 }
 
-static enum s2_status write_objects(struct fmt_sink *sink, int worker, int64_t number, const struct fmt_record *r,
-                                    struct s2_err *err)
+static enum s2_status write_objects(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
 {
-    (void)number;
     struct sink_png *s = (struct sink_png *)sink;
     for (size_t i = 0; i < s->config->n_objects; i++) {
         char folder[PATH_MAX];

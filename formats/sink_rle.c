@@ -151,11 +151,9 @@ static enum s2_status write_header(struct sink_rle *s, struct s2_err *err)
     return status;
 }
 
-static enum s2_status write_frame(struct fmt_sink *sink, int worker, int64_t number, const struct fmt_record *r,
-                                  struct s2_err *err)
+static enum s2_status write_frame(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
 {
     (void)worker;
-    (void)number;
     struct sink_rle *s = (struct sink_rle *)sink;
     enum s2_status status = s->headed ? S2_OK : write_header(s, err);
     if (status) return status;
@@ -234,7 +232,8 @@ enum s2_status fmt_sink_rle_open(struct fmt_sink **out, const struct fmt_outputs
     *out = NULL;
     struct sink_rle *s = calloc(1, sizeof *s);
     if (!s) return s2_no_memory(err, "the RLE writer", sizeof *s);
-    s->sink = (struct fmt_sink){.name = "rle", .workers = 1, .write = write_frame, .finish = finish, .free = free_sink};
+    s->sink = (struct fmt_sink){
+        .name = "rle", .workers = 1, .in_order = true, .write = write_frame, .finish = finish, .free = free_sink};
     s->config = c;
     s->name = c->rle_path;
     s->fd = -1;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common.h"
 #include "ops.h"
 
 TestSuite(oracle, .timeout = 60);
@@ -42,7 +43,8 @@ static void expect_floats(const char *what, const float *got, const float *want,
 /* Hard edges, so that both passes clip. */
 static uint8_t sample(int x, int y, int c)
 {
-    return (x * x * 7 + y * y * 13 + x * y * 5 + c * 3) % 11 < 5 ? 255 : (uint8_t)((x * 50 + y * 30 + c * 10) % 256);
+    const bool white = (x * x * 7 + y * y * 13 + x * y * 5 + c * 3) % 11 < 5;
+    return white ? 255 : (uint8_t)(x * 50 + y * 30 + c * 10);
 }
 
 static void expect_resized(int width, int height, int size, const uint8_t *want)
@@ -120,6 +122,24 @@ Test(oracle, a_frame_of_the_right_size_is_copied)
     expect_resized(8, 8, 8, same);
 }
 
+/* Weights are rounded away from 0, per tap. */
+Test(oracle, pillow_coefficients)
+{
+    int32_t first[5], count[5], coef[5 * 5];
+    cr_assert_eq(s2i_bicubic_taps(3, 5), 5);
+    s2i_bicubic_table(3, 5, first, count, coef);
+    const int32_t want[5][3] = {{4510855, -316551, 0},
+                                {2723168, 1658941, -187805},
+                                {0, 4194304, 0},
+                                {-187805, 1658941, 2723168},
+                                {-316551, 4510855, 0}};
+    for (int i = 0; i < 5; i++) {
+        cr_expect_eq(first[i], i == 4);
+        cr_expect_eq(count[i], i % 4 ? 3 : 2);
+        cr_expect_arr_eq(coef + 5 * i, want[i], sizeof want[i]);
+    }
+}
+
 /* ------------------------------------------------------------------ convolutions and pooling */
 
 Test(oracle, convolution_pads_with_zeros_and_steps_by_the_stride)
@@ -185,6 +205,10 @@ Test(oracle, transposed_convolution_scatters_two_by_two)
     be->ops->deconv2(be, view(y, 1, 2, 4, 2), view(x, 1, 1, 2, 1), &lin, view(skip, 1, 2, 4, 2), S2_ACT_RELU);
     cr_expect_eq(y[2], 105);
     cr_expect_eq(y[8], 0);
+    /* two images, a skip for each */
+    be->ops->deconv2(be, view(y, 2, 2, 2, 2), view(x, 2, 1, 1, 1), &lin, view(skip, 2, 2, 2, 2), S2_ACT_NONE);
+    cr_expect_eq(y[2], 105);
+    cr_expect_eq(y[10], 200);
     be->ops->linear_destroy(be, &lin);
     close_plain(be);
 }
@@ -217,13 +241,14 @@ struct choice {
     float low[100], token, iou;
 };
 
-/* Mask i holds i everywhere, but mask 0: `inner` pixels of 1, `edge` of 0, the rest -1. Token i holds 10 i. */
+/* Mask i holds i everywhere, but mask 0: `inner` pixels of 1, `edge` of 0.05, which is not above 0.05, the rest
+ * -0.05, which is not above -0.05. Token i holds 10 i. */
 static struct choice choose(int inner, int edge, const float iou[4], float score, bool multimask)
 {
     struct s2_backend *be = open_plain();
     float masks[400], tokens[4 * 256], token[256], quality[4];
     for (int i = 0; i < 400; i++) masks[i] = (float)(i / 100);
-    for (int i = 0; i < 100; i++) masks[i] = i < inner ? 1 : i < inner + edge ? 0 : -1;
+    for (int i = 0; i < 100; i++) masks[i] = i < inner ? 1 : i < inner + edge ? 0.05f : -0.05f;
     for (int i = 0; i < 1024; i++) tokens[i] = (float)(i / 256 * 10);
     memcpy(quality, iou, sizeof quality);
     struct choice c;
@@ -241,7 +266,7 @@ Test(oracle, a_stable_mask_is_kept)
 {
     const struct choice c = choose(49, 1, iou_of, 1, false); /* 49 / 50 = 0.98 exactly */
     cr_expect_eq(c.low[0], 1);
-    cr_expect_eq(c.low[99], -1);
+    cr_expect_eq(c.low[99], -0.05f);
     cr_expect_eq(c.iou, 0.9f);
     cr_expect_eq(c.token, 0);
 }
@@ -257,7 +282,7 @@ Test(oracle, an_unstable_mask_gives_way_to_the_best_but_keeps_its_token)
 Test(oracle, an_empty_mask_is_stable)
 {
     const struct choice c = choose(0, 0, iou_of, 1, false);
-    cr_expect_eq(c.low[0], -1);
+    cr_expect_eq(c.low[0], -0.05f);
     cr_expect_eq(c.iou, 0.9f);
 }
 

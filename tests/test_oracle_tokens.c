@@ -154,6 +154,10 @@ Test(oracle_tokens, take_and_concat)
     expect_floats("take", y, (const double[]){2, 3, 5, 6}, 4, 0);
     be->ops->concat(be, view(y, 2, 1, 3, 1), view(two, 1, 1, 2, 1), view(x, 2, 1, 1, 1));
     expect_floats("concat", y, (const double[]){8, 9, 1, 8, 9, 2}, 6, 0);
+    be->ops->concat(be, view(y, 2, 1, 2, 1), view(two, 2, 1, 1, 1), view(x, 2, 1, 1, 1));
+    expect_floats("concat, a of each", y, (const double[]){8, 1, 9, 2}, 4, 0);
+    be->ops->concat(be, view(y, 3, 1, 2, 1), view(two, 1, 1, 2, 1), view(NULL, 3, 1, 0, 1));
+    expect_floats("concat with nothing", y, (const double[]){8, 9, 8, 9, 8, 9}, 6, 0);
     close_plain(be);
 }
 
@@ -281,8 +285,9 @@ Test(oracle_tokens, memories_are_stored_as_bf16)
 {
     enum { TOKENS = 2, DIM = 64, SIZE = TOKENS * DIM };
     struct s2_backend *be = open_plain();
-    uint16_t spatial[2 * SIZE] = {0};
-    float pointers[2 * 256] = {0}, mem[2 * SIZE] = {1 + 0x1p-8f, 1 + 3 * 0x1p-8f, -3.14159f}, ptr[2 * 256] = {0.1f};
+    uint16_t store[4 * SIZE] = {0}, *spatial = store + 2 * SIZE; /* so that a slot of -1 would show */
+    float ptr_store[4 * 256] = {0}, *pointers = ptr_store + 2 * 256,
+                        mem[2 * SIZE] = {1 + 0x1p-8f, 1 + 3 * 0x1p-8f, -3.14159f}, ptr[2 * 256] = {0.1f};
     const struct s2_bank bank = {TOKENS, DIM, 2, 2, 256, spatial, pointers};
     const int32_t slot[] = {1, -1}, ptr_slot[] = {-1, 0};
     mem[SIZE] = 5;
@@ -294,6 +299,7 @@ Test(oracle_tokens, memories_are_stored_as_bf16)
     cr_expect_eq(spatial[SIZE + 2], 0xc049);
     cr_expect_eq(pointers[0], 0.3f);
     cr_expect_eq(pointers[256], 0);
+    cr_expect(store[SIZE] == 0 && ptr_store[256] == 0);
     close_plain(be);
 }
 
@@ -324,7 +330,7 @@ Test(oracle_tokens, pointer_positions_repeat_each_frequency)
     close_plain(be);
 }
 
-/* Two entries: one with two memories and a pointer, one with a pointer alone. */
+/* Two entries: one with two memories and a pointer, one with two pointers alone. */
 Test(oracle_tokens, memory_attention_is_its_definition)
 {
     enum { N = 2, TOKENS = 4, DIM = 64, D = 256, SLOTS = 3, PTRS = 3, KEYS = 2 * TOKENS + 4 };
@@ -340,7 +346,7 @@ Test(oracle_tokens, memory_attention_is_its_definition)
         const double angle = 3 * next_float();
         turn[i] = (float)cos(angle), turn[i + 1] = (float)sin(angle);
     }
-    const int32_t counts[] = {2, 1, 0, 1}, slot[] = {2, 0, -9, -9}, row[] = {6, 1, -9, -9}, ptr_slot[] = {1, -9, 2, -9};
+    const int32_t counts[] = {2, 1, 0, 2}, slot[] = {2, 0, -9, -9}, row[] = {6, 1, -9, -9}, ptr_slot[] = {1, -9, 2, 0};
     const struct s2_bank bank = {TOKENS, DIM, SLOTS, PTRS, D, spatial, pointers};
     const struct s2_bank_table table = {2, 2, counts, slot, row, ptr_slot, NULL};
     struct s2_linear kproj;
@@ -349,17 +355,17 @@ Test(oracle_tokens, memory_attention_is_its_definition)
                               view(ptr_pos, N, 1, 2, DIM), turn);
     for (int n = 0; n < N; n++) {
         static double k[KEYS * D], v[KEYS * DIM];
-        const int of_maps = counts[2 * n] * TOKENS, keys = of_maps + 4;
+        const int of_maps = counts[2 * n] * TOKENS, keys = of_maps + 4 * counts[2 * n + 1];
         for (int i = 0; i < keys; i++) {
             double in[DIM], *key = k + i * D;
             for (int c = 0; c < DIM; c++) {
-                const int map = n * 2 + i / TOKENS, token = i % TOKENS;
+                const int map = n * 2 + i / TOKENS, token = i % TOKENS, j = (i - of_maps) / 4;
                 if (i < of_maps) {
                     v[i * DIM + c] = s2_from_bf16(spatial[(slot[map] * TOKENS + token) * DIM + c]);
                     in[c] = v[i * DIM + c] + pe[token * DIM + c] + tpos[row[map] * DIM + c];
                 } else {
-                    v[i * DIM + c] = pointers[ptr_slot[n * 2] * D + (i - of_maps) * DIM + c];
-                    in[c] = v[i * DIM + c] + ptr_pos[n * 2 * DIM + c];
+                    v[i * DIM + c] = pointers[ptr_slot[n * 2 + j] * D + (i - of_maps) % 4 * DIM + c];
+                    in[c] = v[i * DIM + c] + ptr_pos[(n * 2 + j) * DIM + c];
                 }
             }
             for (int o = 0; o < D; o++) {

@@ -357,7 +357,11 @@ Test(overlay, a_run_that_stops_early_leaves_a_movie)
         .path = fix_in("in.mp4"), .codec = "mpeg4", .width = 64, .height = 48, .frames = 20, .fps = 25});
     struct movie m = overlay_movie("in.mp4", "out.mov", &whole, 3);
     cr_assert_eq(m.frames, 3);
+    cr_assert_float_eq(m.duration, 3 / 25.0, 0.01, "%f s", m.duration);
     struct s2_err err = {0};
+    cr_assert_eq(overlay_of(fix_in("in.mp4"), fix_in("one.mp4"), &whole, 1, &err), S2_OK, "%s", err.text);
+    m = read_movie("one.mp4");
+    cr_assert(m.frames == 1 && fabs(m.duration - 1 / 25.0) < 0.001, "%d frames, %f s", m.frames, m.duration);
     cr_assert_eq(overlay_of(fix_in("in.mp4"), fix_in("none.mp4"), &whole, 0, &err), S2_OK, "%s", err.text);
     cr_assert(!fix_exists("none.mp4") && !fix_exists("none.mp4.part"), "a video without a frame");
 }

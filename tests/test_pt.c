@@ -256,7 +256,7 @@ Test(pt, torch_files_that_are_refused)
     refuses_data("legacy.pt", "PyTorch before 1.6");
 }
 
-/* ------------------------------------------------------------------ hostile structure around one storage of 64 bytes */
+/* ------------------------------------------------------------------ hostile structures around 64 bytes of storage */
 
 #define TENSOR(storage, numel, offset, size, stride)                                                                   \
     "ctorch._utils\n_rebuild_tensor_v2\n((U\7storagectorch\n" storage "\nU\1"                                          \

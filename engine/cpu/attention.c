@@ -20,7 +20,7 @@ void cpu_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q
     float *packed_keys = cpu_shared(cpu), *packed_values = packed_keys + key_size * (size_t)heads;
 
     for (int n = 0; n < q.n; n++) {
-        CPU_PARALLEL_FOR(cpu)
+        CPU_PARALLEL_FOR(cpu, (int64_t)keys * q.c / 8)
         for (int piece = 0; piece < heads * blocks; piece++) {
             const int head = piece / blocks, first = piece % blocks * kern->key_block;
             const int count = cpu_min(keys - first, kern->key_block);
@@ -30,7 +30,7 @@ void cpu_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q
             kern->values_pack(packed_values + (size_t)head * value_size, cpu_token(v, token) + head * d, v.ld, first,
                               count, keys, d);
         }
-        CPU_PARALLEL_FOR(cpu)
+        CPU_PARALLEL_FOR(cpu, (int64_t)queries * keys * q.c / 128)
         for (int piece = 0; piece < heads * pieces; piece++) {
             const int head = piece / pieces, first = piece % pieces * step;
             const struct cpu_attend a = {.q = cpu_token(q, (int64_t)n * queries) + head * d,
@@ -70,7 +70,7 @@ void cpu_window_attention(struct s2_backend *be, struct s2_tensor y, struct s2_t
     if (!cpu_scratch(cpu, 0, cpu->kern->window_size(side_h * side_w + 1, d) * sizeof(float))) return;
     const float *pad = ((const struct cpu_matrix *)lin->impl)->bias;
 
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, CPU_WORTH)
     for (int piece = 0; piece < down * across; piece++) {
         const int top = piece / across * side_h, left = piece % across * side_w;
         struct cpu_window win = {.o = o,

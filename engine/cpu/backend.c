@@ -93,7 +93,6 @@ static const struct s2_ops ops = {
     .window_attention = cpu_window_attention,
     .take = cpu_take,
     .concat = cpu_concat,
-    .scatter = cpu_scatter,
     .point_tokens = cpu_point_tokens,
     .deconv2 = cpu_deconv2,
     .mask_logits = cpu_mask_logits,
@@ -137,6 +136,7 @@ struct s2_backend *s2_cpu_open(int threads, struct s2_err *err)
     cpu->base.max_batch = 4;
     cpu->kern = choose_kern();
     cpu->threads = threads > 0 ? threads : omp_get_num_procs();
+    cpu->base.band_tokens = 1024 * (cpu->threads > 2 ? cpu->threads : 2); /* the band's maps stay in the caches */
     snprintf(cpu->text, sizeof cpu->text, "%s, %d thread%s", cpu->kern->name, cpu->threads,
              cpu->threads == 1 ? "" : "s");
     return &cpu->base;

@@ -29,7 +29,7 @@ static void conv_dense(struct cpu_backend *cpu, struct s2_tensor y, struct s2_te
     const struct cpu_matrix *w = conv->impl;
     const int step = cpu_min(y.w, PIXELS), pieces = (y.w + step - 1) / step;
     if (!cpu_scratch(cpu, 0, (size_t)step * (size_t)w->in * sizeof(float))) return;
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, s2_tokens(y) * w->in * w->out / 256)
     for (int piece = 0; piece < y.n * y.h * pieces; piece++) {
         const int row = piece / pieces, first = piece % pieces * step, count = cpu_min(y.w - first, step);
         const int top = row % y.h * conv->stride - conv->pad;
@@ -66,7 +66,7 @@ static void depthwise_row(const struct cpu_backend *cpu, float *to, struct s2_te
 static void conv_depthwise(struct cpu_backend *cpu, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *conv,
                            enum s2_act act)
 {
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, s2_elements(y) * conv->k * conv->k / 16)
     for (int row = 0; row < y.n * y.h; row++) {
         float *to = cpu_token(y, (int64_t)row * y.w);
         depthwise_row(cpu, to, x, row / y.h, row % y.h, y.w, conv, conv->impl);

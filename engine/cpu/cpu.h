@@ -37,9 +37,12 @@ static inline struct cpu_backend *cpu_of(struct s2_backend *be)
     return (struct cpu_backend *)be;
 }
 
-/* `for` over pieces, each taken by the next free thread */
+/* `for` over pieces, each taken by the next free thread. work: about how many vector operations there are in all;
+ * a few are done sooner than another thread wakes up. */
+enum { CPU_WORTH = 1 << 13 };
 #define CPU_PRAGMA(text) _Pragma(#text)
-#define CPU_PARALLEL_FOR(cpu) CPU_PRAGMA(omp parallel for schedule(dynamic) num_threads((cpu)->threads))
+#define CPU_PARALLEL_FOR(cpu, work)                                                                                    \
+    CPU_PRAGMA(omp parallel for schedule(dynamic) num_threads((cpu)->threads) if ((work) >= CPU_WORTH))
 
 static inline float *cpu_token(struct s2_tensor t, int64_t i)
 {
@@ -101,7 +104,6 @@ void cpu_concat(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, str
 void cpu_max_pool2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);
 void cpu_upsample2_add(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);
 void cpu_where_absent(struct s2_backend *, struct s2_tensor x, struct s2_tensor score, const float *vec, bool replace);
-void cpu_scatter(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const int32_t *index);
 void cpu_clamp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, float lo, float hi);
 
 /* attention.c */

@@ -5,20 +5,14 @@
 
 #include "../common.h"
 
-/* One axis of the resampling. taps == 0: the axis keeps its size. */
-struct axis {
-    int in, out, taps;
-    int32_t *first, *count, *coef;
-};
-
 static size_t axis_size(int in, int out)
 {
     return in == out ? 0 : (size_t)out * (size_t)(s2i_bicubic_taps(in, out) + 2) * sizeof(int32_t);
 }
 
-static struct axis axis_make(int in, int out, void *memory)
+static struct cpu_axis axis_make(int in, int out, void *memory)
 {
-    struct axis a = {.in = in, .out = out};
+    struct cpu_axis a = {.in = in, .out = out};
     if (in == out) return a;
     a.taps = s2i_bicubic_taps(in, out);
     a.first = memory;
@@ -28,37 +22,6 @@ static struct axis axis_make(int in, int out, void *memory)
     return a;
 }
 
-typedef int32_t i32x4 __attribute__((vector_size(16)));
-
-static void resample_across(uint8_t *dst, const uint8_t *src, const struct axis *a)
-{
-    for (int i = 0; i < a->out; i++, dst += 3) {
-        const uint8_t *from = src + (ptrdiff_t)a->first[i] * 3;
-        const int32_t *coef = a->coef + (ptrdiff_t)i * a->taps;
-        i32x4 sum = {1 << (S2I_BICUBIC_BITS - 1), 1 << (S2I_BICUBIC_BITS - 1), 1 << (S2I_BICUBIC_BITS - 1), 0};
-        for (int j = 0; j < a->count[i]; j++, from += 3) sum += coef[j] * (i32x4){from[0], from[1], from[2], 0};
-        for (int c = 0; c < 3; c++) dst[c] = s2i_bicubic_clip(sum[c]);
-    }
-}
-
-/* dst [bytes] = output row i from the rows of src, `pitch` bytes apart */
-static void resample_down(uint8_t *dst, const uint8_t *src, ptrdiff_t pitch, int bytes, const struct axis *a, int i)
-{
-    enum { RUN = 64 };
-    const int32_t *coef = a->coef + (ptrdiff_t)i * a->taps;
-    src += a->first[i] * pitch;
-    for (int x = 0; x < bytes; x += RUN) {
-        const int run = cpu_min(bytes - x, RUN);
-        int32_t sum[RUN];
-        for (int b = 0; b < RUN; b++) sum[b] = 1 << (S2I_BICUBIC_BITS - 1);
-        for (int j = 0; j < a->count[i]; j++) {
-            const uint8_t *from = src + j * pitch + x;
-            for (int b = 0; b < run; b++) sum[b] += from[b] * coef[j];
-        }
-        for (int b = 0; b < run; b++) dst[x + b] = s2i_bicubic_clip(sum[b]);
-    }
-}
-
 /* A picture on its way, rows `pitch` bytes apart. */
 struct picture {
     const uint8_t *rgb;
@@ -66,21 +29,21 @@ struct picture {
     int width, height;
 };
 
-static struct picture pass_across(struct cpu_backend *cpu, struct picture p, const struct axis *a, uint8_t *to)
+static struct picture pass_across(struct cpu_backend *cpu, struct picture p, const struct cpu_axis *a, uint8_t *to)
 {
     if (!a->taps) return p;
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, CPU_WORTH)
     for (int row = 0; row < p.height; row++)
-        resample_across(to + (ptrdiff_t)row * a->out * 3, p.rgb + row * p.pitch, a);
+        cpu->kern->resample_across(to + (ptrdiff_t)row * a->out * 3, p.rgb + row * p.pitch, a);
     return (struct picture){to, (ptrdiff_t)a->out * 3, a->out, p.height};
 }
 
-static struct picture pass_down(struct cpu_backend *cpu, struct picture p, const struct axis *a, uint8_t *to)
+static struct picture pass_down(struct cpu_backend *cpu, struct picture p, const struct cpu_axis *a, uint8_t *to)
 {
     if (!a->taps) return p;
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, CPU_WORTH)
     for (int row = 0; row < a->out; row++)
-        resample_down(to + (ptrdiff_t)row * p.width * 3, p.rgb, p.pitch, p.width * 3, a, row);
+        cpu->kern->resample_down(to + (ptrdiff_t)row * p.width * 3, p.rgb, p.pitch, p.width * 3, a, row);
     return (struct picture){to, (ptrdiff_t)p.width * 3, p.width, a->out};
 }
 
@@ -95,7 +58,7 @@ void cpu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_i
                  whole = 3 * (size_t)size * (size_t)size;
     if (!cpu_scratch(cpu, across_size + down_size + half + whole, 0)) return;
     char *memory = cpu_shared(cpu);
-    const struct axis across = axis_make(width, size, memory), down = axis_make(height, size, memory + across_size);
+    const struct cpu_axis across = axis_make(width, size, memory), down = axis_make(height, size, memory + across_size);
     uint8_t *first = (uint8_t *)memory + across_size + down_size, *second = first + half;
 
     struct picture p = {frame->rgb, (ptrdiff_t)frame->stride, width, height};
@@ -106,7 +69,7 @@ void cpu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_i
 
     float level[3][256];
     s2i_normalised_levels(level);
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, CPU_WORTH)
     for (int row = 0; row < size; row++) {
         const uint8_t *from = p.rgb + row * p.pitch;
         float *to = cpu_token(y, (int64_t)row * size);

@@ -20,6 +20,7 @@ struct cpu_product {
     const float *a, *b, *bias;
     float *c;
     ptrdiff_t lda, ldc, panel_stride;
+    ptrdiff_t step; /* of a, from k to k + 1; 0 stands for 1 */
     bool accumulate;
     enum s2_act act;
 };
@@ -44,6 +45,12 @@ struct cpu_window {
     int n_pad; /* padding tokens */
     int d;
     bool pool;
+};
+
+/* One axis of Pillow's resampling, see common.h. taps == 0: the axis keeps its size. */
+struct cpu_axis {
+    int in, out, taps;
+    int32_t *first, *count, *coef;
 };
 
 struct cpu_kern {
@@ -83,6 +90,10 @@ struct cpu_kern {
     void (*sigmoid20)(float *y, size_t n);                 /* y = 20 sigmoid(y) - 10 */
     /* y[i][c] += sum over t < taps of x[i+t][c] w[t][c], i < width, c < n: one row of a depthwise kernel */
     void (*depthwise)(float *y, const float *x, const float *w, int width, int taps, int n);
+    /* one row of RGB pixels */
+    void (*resample_across)(uint8_t *dst, const uint8_t *src, const struct cpu_axis *);
+    /* output row i of `bytes` bytes from rows of src, `pitch` bytes apart */
+    void (*resample_down)(uint8_t *dst, const uint8_t *src, ptrdiff_t pitch, int bytes, const struct cpu_axis *, int i);
 };
 
 extern const struct cpu_kern cpu_kern_base, cpu_kern_avx2, cpu_kern_avx512;
@@ -110,5 +121,7 @@ void K(cpu_widen)(float *y, const uint16_t *x, size_t n);
 void K(cpu_narrow)(uint16_t *y, const float *x, size_t n);
 void K(cpu_sigmoid20)(float *y, size_t n);
 void K(cpu_depthwise)(float *y, const float *x, const float *w, int width, int taps, int n);
+void K(cpu_resample_across)(uint8_t *dst, const uint8_t *src, const struct cpu_axis *);
+void K(cpu_resample_down)(uint8_t *dst, const uint8_t *src, ptrdiff_t pitch, int bytes, const struct cpu_axis *, int i);
 
 #endif

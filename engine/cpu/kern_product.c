@@ -3,18 +3,54 @@
 #include "kern.h"
 #include "tile.h"
 
-/* A panel of this depth and the rows of one tile fit 48 KiB of first-level cache with 16 lanes. */
-#define DEPTH 256
+typedef float quad __attribute__((vector_size(16)));
+
+/* dst[i*PANEL + j] = src[j*col + i] for i, j < 4 */
+static inline void turn_4x4(float *dst, const float *src, ptrdiff_t col)
+{
+    quad a, b, c, d;
+    memcpy(&a, src, sizeof a);
+    memcpy(&b, src + col, sizeof b);
+    memcpy(&c, src + 2 * col, sizeof c);
+    memcpy(&d, src + 3 * col, sizeof d);
+    const quad ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const quad ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    a = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    b = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    c = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
+    d = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
+    memcpy(dst, &a, sizeof a);
+    memcpy(dst + PANEL, &b, sizeof b);
+    memcpy(dst + 2 * PANEL, &c, sizeof c);
+    memcpy(dst + 3 * PANEL, &d, sizeof d);
+}
+
+/* One panel of a B that lies transposed in memory: its columns are contiguous. */
+static void pack_turned(float *dst, const float *b, int k, int cols, ptrdiff_t col)
+{
+    int j = 0;
+    for (; j + 4 <= cols; j += 4) {
+        const float *src = b + j * col;
+        int i = 0;
+        for (; i + 4 <= k; i += 4) turn_4x4(dst + (ptrdiff_t)i * PANEL + j, src + i, col);
+        for (; i < k; i++)
+            for (int c = 0; c < 4; c++) dst[(ptrdiff_t)i * PANEL + j + c] = src[c * col + i];
+    }
+    for (; j < PANEL; j++)
+        for (int i = 0; i < k; i++) dst[(ptrdiff_t)i * PANEL + j] = j < cols ? b[j * col + i] : 0;
+}
 
 void K(cpu_pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdiff_t col)
 {
-    for (int first = 0; first < n; first += PANEL) {
-        int cols = n - first < PANEL ? n - first : PANEL;
-        for (int i = 0; i < k; i++, dst += PANEL) {
-            const float *src = b + i * row + first * col;
-            for (int j = 0; j < cols; j++) dst[j] = src[j * col];
-            for (int j = cols; j < PANEL; j++) dst[j] = 0;
+    for (int first = 0; first < n; first += PANEL, dst += (ptrdiff_t)k * PANEL) {
+        const int cols = n - first < PANEL ? n - first : PANEL;
+        const float *src = b + first * col;
+        if (row == 1) {
+            pack_turned(dst, src, k, cols, col);
+            continue;
         }
+        for (int i = 0; i < k; i++)
+            for (int j = 0; j < PANEL; j++) dst[(ptrdiff_t)i * PANEL + j] = j < cols ? src[i * row + j * col] : 0;
     }
 }
 
@@ -30,47 +66,55 @@ static inline void activate(float *c, int n, enum s2_act act)
 }
 
 /* One panel of columns whose width is no whole number of vectors: computed aside, the valid part copied. */
-static void product_edge(const struct cpu_product *p, struct tile t, int rows, int cols, bool last)
+static void edge(struct tile t, int rows, int cols, enum s2_act act)
 {
-    float edge[TILE_ROWS * PANEL];
+    float aside[TILE_ROWS * PANEL];
     float *c = t.c;
-    ptrdiff_t ldc = t.ldc;
-    if (t.add)
-        for (int i = 0; i < rows; i++) memcpy(edge + i * PANEL, c + i * ldc, (size_t)cols * sizeof *c);
-    for (int i = 0; t.add && i < rows; i++) memset(edge + i * PANEL + cols, 0, (size_t)(PANEL - cols) * sizeof *c);
-    t.c = edge, t.ldc = PANEL;
+    const ptrdiff_t ldc = t.ldc;
+    for (int i = 0; t.add && i < rows; i++)
+        for (int j = 0; j < PANEL; j++) aside[i * PANEL + j] = j < cols ? c[i * ldc + j] : 0;
+    t.c = aside, t.ldc = PANEL;
     tile_run(&t, rows, cols > VW ? 2 : 1);
-    if (last && p->act != S2_ACT_NONE)
-        for (int i = 0; i < rows; i++) activate(edge + i * PANEL, cols > VW ? PANEL : VW, p->act);
-    for (int i = 0; i < rows; i++) memcpy(c + i * ldc, edge + i * PANEL, (size_t)cols * sizeof *c);
+    if (act != S2_ACT_NONE)
+        for (int i = 0; i < rows; i++) activate(aside + i * PANEL, cols > VW ? PANEL : VW, act);
+    for (int i = 0; i < rows; i++) memcpy(c + i * ldc, aside + i * PANEL, (size_t)cols * sizeof *c);
+}
+
+/* While a tile is computed, a part of the next panel is fetched to the second-level cache; under the first panel,
+ * where they are used for the first time, the next rows of a instead. */
+static void product_panel(const struct cpu_product *p, int col)
+{
+    const int cols = p->n - col < PANEL ? p->n - col : PANEL, groups = (p->m + TILE_ROWS - 1) / TILE_ROWS;
+    const float *panel = p->b + col / PANEL * p->panel_stride, *ahead = panel + p->panel_stride;
+    struct tile t = {.b = panel,
+                     .bias = p->bias ? p->bias + col : NULL,
+                     .lda = p->lda,
+                     .step = p->step ? p->step : 1,
+                     .ldc = p->ldc,
+                     .k = p->k,
+                     .add = p->accumulate};
+    for (int i = 0, group = 0, rows; i < p->m; i += rows, group++) {
+        rows = tile_group(p->m, i);
+        t.a = p->a + i * p->lda;
+        t.c = p->c + i * p->ldc + col;
+        if (col == 0 && t.step == 1) {
+            t.next = (const char *)(t.a + rows * p->lda);
+            t.pace = rows * p->lda * (ptrdiff_t)sizeof *t.a / p->k;
+        } else {
+            t.next = (const char *)(ahead + group * (ptrdiff_t)p->k * PANEL / groups);
+            t.pace = ((ptrdiff_t)sizeof *ahead * PANEL + groups - 1) / groups;
+        }
+        if (cols % VW) {
+            edge(t, rows, cols, p->act);
+            continue;
+        }
+        tile_run(&t, rows, cols / VW);
+        if (p->act != S2_ACT_NONE)
+            for (int r = 0; r < rows; r++) activate(t.c + r * p->ldc, cols, p->act);
+    }
 }
 
 void K(cpu_product)(const struct cpu_product *p)
 {
-    int blocks = (p->k + DEPTH - 1) / DEPTH, depth = blocks ? (p->k + blocks - 1) / blocks : 0;
-    for (int col = 0; col < p->n; col += PANEL) {
-        int cols = p->n - col < PANEL ? p->n - col : PANEL;
-        const float *panel = p->b + col / PANEL * p->panel_stride;
-        for (int k = 0; k < p->k; k += depth) {
-            bool last = k + depth >= p->k;
-            struct tile t = {.b = panel + (ptrdiff_t)k * PANEL,
-                             .bias = last && p->bias ? p->bias + col : NULL,
-                             .lda = p->lda,
-                             .ldc = p->ldc,
-                             .k = last ? p->k - k : depth,
-                             .add = k > 0 || p->accumulate};
-            for (int i = 0, rows; i < p->m; i += rows) {
-                rows = tile_group(p->m, i);
-                t.a = p->a + i * p->lda + k;
-                t.c = p->c + i * p->ldc + col;
-                if (cols % VW) {
-                    product_edge(p, t, rows, cols, last);
-                    continue;
-                }
-                tile_run(&t, rows, cols / VW);
-                if (last && p->act != S2_ACT_NONE)
-                    for (int r = 0; r < rows; r++) activate(t.c + r * p->ldc, cols, p->act);
-            }
-        }
-    }
+    for (int col = 0; col < p->n; col += PANEL) product_panel(p, col);
 }

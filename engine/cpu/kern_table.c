@@ -41,4 +41,6 @@ const struct cpu_kern K(cpu_kern) = {
     .narrow = K(cpu_narrow),
     .sigmoid20 = K(cpu_sigmoid20),
     .depthwise = K(cpu_depthwise),
+    .resample_across = K(cpu_resample_across),
+    .resample_down = K(cpu_resample_down),
 };

@@ -1,32 +1,33 @@
 /* kern_window.c - Hiera's attention in one window and head, read from and written to the un-windowed map
- * (hieradet.py MultiScaleAttention). Padding tokens have one key and value in common, so they are one key
- * whose logit is raised by the logarithm of their number. */
+ * (hieradet.py MultiScaleAttention).
+ *
+ * Scores are computed keys by queries, so that a vector holds the same key of neighbouring queries: softmax needs no
+ * sum across lanes, and the keys are read where they lie. Padding tokens have one key and value in common, so they are
+ * one key whose logit is raised by the logarithm of their number. */
 #include "kern.h"
 #include "vec.h"
 
 #include <math.h>
-
-static const float log2e = 1.44269504f;
 
 static inline int round_up(int n, int unit)
 {
     return (n + unit - 1) / unit * unit;
 }
 
-/* The packed keys and values, the queries and the scores of one window. */
+/* Memory of one window: queries in rows and packed, values in panels of channels, scores [keys][queries], outputs. */
 struct memory {
-    float *keys, *values, *q, *s, *o;
-    ptrdiff_t ldq, lds, ldo;
+    float *rows, *queries, *values, *s, *o;
+    ptrdiff_t lds, ldo;
 };
 
 static struct memory memory_in(float *local, int keys, int d)
 {
     int n = round_up(keys, PANEL), wide = round_up(d, PANEL);
-    struct memory m = {.ldq = round_up(d, VW) + VW, .lds = n + VW, .ldo = wide + VW};
-    m.keys = local;
-    m.values = m.keys + (ptrdiff_t)n * d;
-    m.q = m.values + (ptrdiff_t)n * wide;
-    m.s = m.q + (ptrdiff_t)n * m.ldq;
+    struct memory m = {.lds = n + VW, .ldo = wide + VW};
+    m.rows = local;
+    m.queries = m.rows + (ptrdiff_t)n * d;
+    m.values = m.queries + (ptrdiff_t)n * d;
+    m.s = m.values + (ptrdiff_t)n * wide;
     m.o = m.s + (ptrdiff_t)n * m.lds;
     return m;
 }
@@ -35,102 +36,110 @@ size_t K(cpu_window_size)(int keys, int d)
 {
     struct memory m = memory_in(NULL, keys, d);
     size_t n = (size_t)round_up(keys, PANEL);
-    return n * (size_t)(d + round_up(d, PANEL) + m.ldq + m.lds + m.ldo);
+    return n * (size_t)(2 * d + round_up(d, PANEL) + m.lds + m.ldo);
 }
 
-static void put_key(struct memory *m, int d, int n, int i, const float *k, const float *v)
+static inline float larger(float a, float b)
 {
-    float *key = m->keys + (ptrdiff_t)(i / PANEL) * d * PANEL + i % PANEL;
-    for (int c = 0; c < d; c++) key[c * PANEL] = k[c];
-    for (int c = 0; c < d; c += PANEL) {
-        int cols = d - c < PANEL ? d - c : PANEL;
-        float *value = m->values + (ptrdiff_t)c * n + i * PANEL;
-        memcpy(value, v + c, (size_t)cols * sizeof *value);
-        memset(value + cols, 0, (size_t)(PANEL - cols) * sizeof *value);
-    }
+    return a > b ? a : b;
 }
 
-static int put_queries(const struct cpu_window *p, struct memory *m)
+/* The queries times the scale, maxima of 2x2 with pool. Returns their number. */
+static int put_queries(const struct cpu_window *p, float *dst)
 {
-    const float scale = log2e / sqrtf((float)p->d);
+    const float scale = 1.44269504f / sqrtf((float)p->d); /* weights are powers of two */
     const int step = p->pool ? 2 : 1;
-    int i = 0;
+    int n = 0;
     for (int y = 0; y < p->h; y += step)
-        for (int x = 0; x < p->w; x += step, i++) {
+        for (int x = 0; x < p->w; x += step, n++, dst += p->d) {
             const float *q = p->qkv + y * p->row + x * p->token;
-            float *dst = m->q + i * m->ldq;
-            for (int c = 0; c < p->d; c++) {
-                float v = q[c];
-                if (p->pool) {
-                    float right = q[p->token + c], down = q[p->row + c], across = q[p->row + p->token + c];
-                    v = v > right ? v : right;
-                    down = down > across ? down : across;
-                    v = v > down ? v : down;
-                }
-                dst[c] = v * scale;
+            if (!p->pool) {
+                for (int c = 0; c < p->d; c++) dst[c] = scale * q[c];
+                continue;
             }
+            const float *right = q + p->token, *down = q + p->row, *across = down + p->token;
+            for (int c = 0; c < p->d; c++) dst[c] = scale * larger(larger(q[c], right[c]), larger(down[c], across[c]));
         }
-    return i;
+    return n;
 }
 
-/* Scores become weights; returns one over their sum. */
-static float weigh_row(float *s, int n, int padded, float log2_pad)
+static void put_value(float *values, int n, int i, const float *v, int d)
 {
-    if (log2_pad >= 0) s[n - 1] += log2_pad;
-    for (int j = n; j < padded; j++) s[j] = -INFINITY;
-    vf top = v_load(s), sum = {0};
-    for (int j = VW; j < padded; j += VW) top = v_max(top, v_load(s + j));
-    vf shift = v_set(v_largest(top));
-    for (int j = 0; j < padded; j += VW) {
-        vf w = v_exp2(v_load(s + j) - shift);
-        sum += w;
-        v_store(s + j, w);
+    for (int c = 0; c < d; c += PANEL) {
+        float *dst = values + (ptrdiff_t)c * n + i * PANEL;
+        if (d - c >= PANEL) {
+            v_store(dst, v_load(v + c));
+            v_store(dst + VW, v_load(v + c + VW));
+        } else {
+            for (int j = 0; j < d - c; j++) dst[j] = v[c + j];
+            for (int j = d - c; j < PANEL; j++) dst[j] = 0;
+        }
     }
-    return 1.0f / v_sum(sum);
+}
+
+/* Scores [n][queries] become weights; inverse [queries] takes one over their sums. */
+static void weigh(float *s, ptrdiff_t lds, int n, int queries, float *inverse)
+{
+    for (int q = 0; q < queries; q += VW) {
+        vf top = v_load(s + q), total = {0};
+        for (int i = 1; i < n; i++) top = v_max(top, v_load(s + i * lds + q));
+        for (int i = 0; i < n; i++) {
+            vf w = v_exp2(v_load(s + i * lds + q) - top);
+            total += w;
+            v_store(s + i * lds + q, w);
+        }
+        v_store(inverse + q, 1.0f / total);
+    }
+}
+
+static void score(const struct cpu_window *p, const struct memory *m, const float *keys, int rows, int queries,
+                  float *s)
+{
+    K(cpu_product)
+    (&(struct cpu_product){.m = rows,
+                           .n = queries,
+                           .k = p->d,
+                           .a = keys,
+                           .lda = p->token,
+                           .b = m->queries,
+                           .panel_stride = (ptrdiff_t)p->d * PANEL,
+                           .c = s,
+                           .ldc = m->lds});
 }
 
 void K(cpu_window)(const struct cpu_window *p, float *local)
 {
     const int n = p->h * p->w + (p->n_pad > 0);
     struct memory m = memory_in(local, n, p->d);
-    const int padded = round_up(n, VW), width = round_up(p->d, VW);
-    const int step = p->pool ? 2 : 1;
-    int i = 0;
-    for (int c = round_up(n, PANEL) - PANEL; c < n; c += PANEL)
-        memset(m.keys + (ptrdiff_t)c * p->d, 0, (size_t)(PANEL * p->d) * sizeof *m.keys);
-    for (int y = 0; y < p->h; y++)
-        for (int x = 0; x < p->w; x++, i++) {
-            const float *t = p->qkv + y * p->row + x * p->token;
-            put_key(&m, p->d, n, i, t + p->o, t + 2 * p->o);
-        }
-    if (p->n_pad > 0) put_key(&m, p->d, n, i, p->pad + p->o, p->pad + 2 * p->o);
-    int queries = put_queries(p, &m);
+    const int queries = put_queries(p, m.rows), padded = round_up(queries, VW);
+    K(cpu_pack)(m.queries, m.rows, p->d, queries, 1, p->d);
+    for (int y = 0; y < p->h; y++) {
+        const float *token = p->qkv + y * p->row;
+        score(p, &m, token + p->o, p->w, padded, m.s + y * p->w * m.lds);
+        for (int x = 0; x < p->w; x++) put_value(m.values, n, y * p->w + x, token + x * p->token + 2 * p->o, p->d);
+    }
+    if (p->n_pad > 0) {
+        float *s = m.s + (n - 1) * m.lds, raise = log2f((float)p->n_pad);
+        score(p, &m, p->pad + p->o, 1, padded, s);
+        for (int i = 0; i < padded; i++) s[i] += raise;
+        put_value(m.values, n, n - 1, p->pad + 2 * p->o, p->d);
+    }
+    float *inverse = m.rows; /* the rows are done with */
+    weigh(m.s, m.lds, n, padded, inverse);
     K(cpu_product)
     (&(struct cpu_product){.m = queries,
-                           .n = padded,
-                           .k = p->d,
-                           .a = m.q,
-                           .lda = m.ldq,
-                           .b = m.keys,
-                           .panel_stride = (ptrdiff_t)p->d * PANEL,
-                           .c = m.s,
-                           .ldc = m.lds});
-    /* the queries are done with: their memory takes the inverse sums */
-    for (int r = 0; r < queries; r++)
-        m.q[r] = weigh_row(m.s + r * m.lds, n, padded, p->n_pad > 0 ? log2f((float)p->n_pad) : -1);
-    K(cpu_product)
-    (&(struct cpu_product){.m = queries,
-                           .n = width,
+                           .n = round_up(p->d, VW),
                            .k = n,
                            .a = m.s,
-                           .lda = m.lds,
+                           .lda = 1,
+                           .step = m.lds,
                            .b = m.values,
                            .panel_stride = (ptrdiff_t)n * PANEL,
                            .c = m.o,
                            .ldc = m.ldo});
-    int out_w = p->w / step;
-    for (int r = 0; r < queries; r++) {
-        float *y = p->y + r / out_w * p->y_row + r % out_w * p->y_token;
-        for (int c = 0; c < p->d; c++) y[c] = m.o[r * m.ldo + c] * m.q[r];
+    const int out_w = p->pool ? p->w / 2 : p->w;
+    for (int i = 0; i < queries; i++) {
+        float *y = p->y + i / out_w * p->y_row + i % out_w * p->y_token;
+        for (int c = 0; c < p->d; c++) y[c] = m.o[i * m.ldo + c] * inverse[i];
     }
 }

@@ -20,6 +20,9 @@ void cpu_affine(const struct cpu_backend *cpu, float *c, ptrdiff_t ldc, const fl
                                              .accumulate = accumulate});
 }
 
+/* Most rows of a piece: they stay in the second-level cache while the weights stream past. */
+enum { ROWS = 112 };
+
 /* y += act(...) needs the sum apart from y */
 static void affine_aside(const struct cpu_backend *cpu, float *aside, float *y, ptrdiff_t ldy, const float *x,
                          ptrdiff_t ldx, int m, const struct cpu_matrix *w, int first, int columns, enum s2_act act)
@@ -36,8 +39,7 @@ struct cut {
 
 static struct cut cut_product(const struct cpu_backend *cpu, int64_t rows, int columns)
 {
-    enum { MOST_ROWS = 224 };
-    struct cut c = {.rows = cpu_piece(cpu, rows, 1, MOST_ROWS), .columns = cpu_round_up(columns, cpu->kern->panel)};
+    struct cut c = {.rows = cpu_piece(cpu, rows, 1, ROWS), .columns = cpu_round_up(columns, cpu->kern->panel)};
     if (c.rows < 2 * cpu->kern->rows) {
         c.rows = cpu_min(2 * cpu->kern->rows, (int)(rows > 0 ? rows : 1));
         const int64_t pieces = (rows + c.rows - 1) / c.rows;
@@ -59,7 +61,7 @@ void cpu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
     const bool aside = accumulate && act != S2_ACT_NONE;
     if (aside && !cpu_scratch(cpu, 0, (size_t)cut.rows * (size_t)cut.columns * sizeof(float))) return;
 
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, rows * w->in * w->out / 256)
     for (int piece = 0; piece < cut.row_pieces * cut.column_pieces; piece++) {
         const int64_t row = (int64_t)(piece / cut.column_pieces) * cut.rows;
         const int column = piece % cut.column_pieces * cut.columns;
@@ -111,12 +113,12 @@ static void mlp_few(struct cpu_backend *cpu, struct s2_tensor y, struct s2_tenso
         memcpy(in, x.data, normed * sizeof *in);
 
     const int first = cpu_piece(cpu, fc1->out, cpu->kern->panel, fc1->out);
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, (int64_t)m * fc1->in * fc1->out / 256)
     for (int c = 0; c < fc1->out; c += first)
         cpu_affine(cpu, hidden + c, fc1->out, in, x.c, m, fc1, c, cpu_min(fc1->out - c, first), act, false);
 
     const int second = cpu_piece(cpu, fc2->out, cpu->kern->panel, fc2->out);
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, (int64_t)m * fc2->in * fc2->out / 256)
     for (int c = 0; c < fc2->out; c += second)
         cpu_affine(cpu, cpu_token(y, 0) + c, y.ld, hidden, fc1->out, m, fc2, c, cpu_min(fc2->out - c, second),
                    S2_ACT_NONE, true);
@@ -132,11 +134,11 @@ void cpu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, cons
         mlp_few(cpu, y, x, norm, fc1->impl, act, fc2->impl);
         return;
     }
-    const int step = cpu_piece(cpu, rows, 1, 224);
+    const int step = cpu_piece(cpu, rows, 1, ROWS);
     const size_t normed = (size_t)step * (size_t)x.c;
     if (!cpu_scratch(cpu, 0, (normed + (size_t)step * HIDDEN) * sizeof(float))) return;
 
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, CPU_WORTH)
     for (int64_t row = 0; row < rows; row += step) {
         const int m = (int)(rows - row < step ? rows - row : step);
         float *in = cpu_local(cpu);
@@ -171,7 +173,7 @@ void cpu_deconv2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, 
     const struct cpu_matrix *w = lin->impl;
     if (!cpu_scratch(cpu, 0, (size_t)x.w * (size_t)w->out * sizeof(float))) return;
 
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, CPU_WORTH)
     for (int row = 0; row < x.n * x.h; row++) {
         const int64_t to = (int64_t)row * 2 * y.w, map = (int64_t)y.h * y.w;
         const float *more = skip.data ? cpu_token(skip, skip.n == 1 ? to % map : to) : NULL;

@@ -35,7 +35,7 @@ void cpu_mask_logits(struct s2_backend *be, struct s2_tensor y, struct s2_tensor
     const struct cpu_kern *kern = cpu->kern;
     const int map = u.h * u.w, c = u.c, k = hyper.w, step = kern->key_block, pieces = (map + step - 1) / step;
     if (!cpu_scratch(cpu, 0, kern->keys_size(step, c) * sizeof(float))) return;
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, (int64_t)u.n * map * c / 4)
     for (int piece = 0; piece < u.n * pieces; piece++) {
         const int n = piece / pieces, first = piece % pieces * step, count = cpu_min(map - first, step);
         float *pixels = cpu_local(cpu);
@@ -77,7 +77,7 @@ void cpu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor to
     if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
     const int pixels = masks.w;
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, (int64_t)masks.n * pixels)
     for (int n = 0; n < masks.n; n++) {
         const float *mask = (const float *)masks.data + (int64_t)n * 4 * pixels;
         const float *quality = (const float *)iou.data + n * 4;
@@ -105,7 +105,7 @@ void cpu_fill_holes(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
         return;
     }
     if (!cpu_scratch(cpu, 0, pixels * sizeof(int32_t))) return;
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, CPU_WORTH)
     for (int n = 0; n < x.n; n++) {
         const size_t at = (size_t)n * pixels;
         s2i_fill_holes((float *)y.data + at, (const float *)x.data + at, x.w, x.h, area, cpu_local(cpu));
@@ -157,7 +157,7 @@ void cpu_video_masks(struct s2_backend *be, const struct s2_video_masks *out, st
     struct s2i_tap *across = cpu_shared(cpu);
     for (int x = 0; x < width; x++) across[x] = s2i_bilinear_tap(low.w, width, x);
 
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, CPU_WORTH)
     for (int y = 0; y < out->height; y++) {
         const struct s2i_tap down = s2i_bilinear_tap(low.h, out->height, y);
         float *row = cpu_local(cpu), *largest = row + width;

@@ -15,7 +15,7 @@ void cpu_memory_mask(struct s2_backend *be, struct s2_tensor y, struct s2_tensor
     struct s2i_tap *across = cpu_shared(cpu);
     for (int x = 0; x < y.w; x++) across[x] = s2i_bilinear_tap(low.w, y.w, x);
 
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, s2_tokens(y))
     for (int row = 0; row < y.n * y.h; row++) {
         const float *logits = (const float *)low.data + row / y.h * map;
         const struct s2i_tap down = s2i_bilinear_tap(low.h, y.h, row % y.h);
@@ -32,7 +32,7 @@ void cpu_bank_store(struct s2_backend *be, const struct s2_bank *bank, const int
     if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
     const size_t size = (size_t)bank->tokens * (size_t)bank->dim;
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, s2_elements(mem) / 16)
     for (int n = 0; n < mem.n; n++) {
         if (slot[n] >= 0)
             cpu->kern->narrow((uint16_t *)bank->spatial + (size_t)slot[n] * size,
@@ -54,7 +54,7 @@ void cpu_pointer_positions(struct s2_backend *be, struct s2_tensor y, const stru
     }
     const int half = lin->in / 2;
     if (!cpu_scratch(cpu, 0, (size_t)lin->in * sizeof(float))) return;
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, y.n * table->ptr_cap * 4 * half)
     for (int at = 0; at < y.n * table->ptr_cap; at++) {
         if (at % table->ptr_cap >= table->counts[2 * (at / table->ptr_cap) + 1]) continue;
         float *sine = cpu_local(cpu);
@@ -151,7 +151,7 @@ void cpu_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2_t
     for (int n = 0; n < q.n; n++) {
         const int keys = key_count(&m, n);
         if (keys == 0) continue;
-        CPU_PARALLEL_FOR(cpu)
+        CPU_PARALLEL_FOR(cpu, CPU_WORTH)
         for (int first = 0; first < keys; first += kern->key_block)
             pack_block(cpu, &m, n, first, keys, packed_keys, packed_values, cpu_local(cpu));
         const struct cpu_attend a = {.q = cpu_token(q, (int64_t)n * queries),
@@ -163,7 +163,7 @@ void cpu_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2_t
                                      .n_keys = keys,
                                      .d = d,
                                      .dv = dim};
-        CPU_PARALLEL_FOR(cpu)
+        CPU_PARALLEL_FOR(cpu, CPU_WORTH)
         for (int first = 0; first < queries; first += step)
             kern->attend(&a, first, cpu_min(queries - first, step), cpu_local(cpu));
     }

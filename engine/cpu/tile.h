@@ -11,22 +11,28 @@
 struct tile {
     const float *a, *b, *bias; /* b: [k][PANEL]; bias NULL: none */
     float *c;
-    ptrdiff_t lda, ldc;
+    ptrdiff_t lda, step, ldc; /* of a: from row to row, from k to k+1 */
     int k;
-    bool add; /* c += instead of c = */
+    bool add;         /* c += instead of c = */
+    const char *next; /* memory that the next tiles read: fetched on the way, `pace` bytes a step of k */
+    ptrdiff_t pace;
 };
 
 static inline __attribute__((always_inline)) void tile_fixed(const struct tile *t, const int rows, const int vecs)
 {
     vf acc[TILE_ROWS][2];
-    const ptrdiff_t lda = t->lda, ldc = t->ldc;
+    const ptrdiff_t lda = t->lda, step = t->step, ldc = t->ldc;
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < vecs; j++) acc[i][j] = (vf){0};
     const float *a = t->a, *b = t->b;
-    for (int k = 0; k < t->k; k++, b += PANEL, a++) {
+    const char *next = t->next;
+    const ptrdiff_t pace = t->pace;
+    for (int k = 0; k < t->k; k++, b += PANEL, a += step) {
         vf col[2];
+        __builtin_prefetch(next, 0, 2);
+        next += pace;
 #pragma GCC unroll 2
         for (int j = 0; j < vecs; j++) col[j] = v_load(b + j * VW);
 #pragma GCC unroll 14
@@ -53,7 +59,7 @@ static inline __attribute__((always_inline)) void tile_fixed(const struct tile *
         break;
 
 /* rows 1 .. TILE_ROWS, vecs 1 or 2 */
-static void tile_run(const struct tile *t, int rows, int vecs)
+static inline void tile_run(const struct tile *t, int rows, int vecs)
 {
     switch (rows) {
         TILE_CASE(1)

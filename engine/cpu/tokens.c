@@ -24,7 +24,7 @@ void cpu_layer_norm(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
     struct cpu_backend *cpu = cpu_of(be);
     const int64_t tokens = s2_tokens(x);
     const int piece = token_piece(cpu, tokens, x.c);
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, tokens * x.c / 4)
     for (int64_t i = 0; i < tokens; i += piece)
         cpu->kern->layer_norm(cpu_token(y, i), cpu_token(x, i), norm, (size_t)piece_at(i, tokens, piece), act);
 }
@@ -35,7 +35,7 @@ void cpu_add(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, stru
     struct cpu_backend *cpu = cpu_of(be);
     const int map = y.h * y.w, piece = token_piece(cpu, s2_tokens(y), y.c), pieces = (map + piece - 1) / piece;
     const bool one_token = b.h == 1 && b.w == 1;
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, s2_elements(y) / 16)
     for (int p = 0; p < y.n * pieces; p++) {
         const int64_t n = p / pieces, first = (int64_t)(p % pieces) * piece;
         const int count = piece_at(first, map, piece);
@@ -57,7 +57,7 @@ void cpu_rope(struct s2_backend *be, struct s2_tensor x, const float *table)
     struct cpu_backend *cpu = cpu_of(be);
     const int64_t tokens = s2_tokens(x);
     const int piece = token_piece(cpu, tokens, x.c);
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, tokens * x.c / 8)
     for (int64_t first = 0; first < tokens; first += piece)
         for (int64_t i = first; i < first + piece_at(first, tokens, piece); i++)
             cpu->kern->rope(cpu_token(x, i), table + i % x.w * x.c, x.c);
@@ -88,7 +88,7 @@ void cpu_max_pool2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x
 {
     if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, s2_elements(y) / 4)
     for (int row = 0; row < y.n * y.h; row++)
         for (int column = 0; column < y.w; column++) {
             const int64_t corner = 2 * (int64_t)row * x.w + 2 * column;
@@ -101,7 +101,7 @@ void cpu_upsample2_add(struct s2_backend *be, struct s2_tensor y, struct s2_tens
 {
     if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, s2_elements(y) / 8)
     for (int row = 0; row < y.n * y.h; row++)
         for (int column = 0; column < y.w; column++) {
             float *to = cpu_token(y, (int64_t)row * y.w + column);
@@ -117,7 +117,7 @@ void cpu_where_absent(struct s2_backend *be, struct s2_tensor x, struct s2_tenso
     for (int n = 0; n < x.n; n++) {
         if (!(((const float *)score.data)[n] <= 0)) continue;
         const int piece = token_piece(cpu, map, x.c);
-        CPU_PARALLEL_FOR(cpu)
+        CPU_PARALLEL_FOR(cpu, (int64_t)map * x.c / 16)
         for (int first = 0; first < map; first += piece)
             for (int i = first; i < first + piece_at(first, map, piece); i++) {
                 float *to = cpu_token(x, (int64_t)n * map + i);
@@ -135,17 +135,7 @@ void cpu_clamp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, fl
     struct cpu_backend *cpu = cpu_of(be);
     const int64_t n = s2_elements(x);
     const int piece = cpu_piece(cpu, n, 16, PIECE);
-    CPU_PARALLEL_FOR(cpu)
+    CPU_PARALLEL_FOR(cpu, n / 16)
     for (int64_t i = 0; i < n; i += piece)
         cpu->kern->clamp((float *)y.data + i, (const float *)x.data + i, lo, hi, (size_t)piece_at(i, n, piece));
-}
-
-void cpu_scatter(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const int32_t *index)
-{
-    if (be->skip) return;
-    const size_t count = (size_t)x.h * (size_t)x.w * (size_t)x.c;
-    for (int n = 0; n < x.n; n++)
-        if (index[n] >= 0)
-            memcpy((float *)y.data + (size_t)index[n] * count, (const float *)x.data + (size_t)n * count,
-                   count * sizeof(float));
 }

@@ -91,9 +91,13 @@ static inline vf v_abs(vf a)
 
 static inline float v_sum(vf v)
 {
+#if defined(ISA_avx512)
+    return _mm512_reduce_add_ps((__m512)v);
+#else
     for (int half = VW / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++) v[i] += v[i + half];
     return v[0];
+#endif
 }
 
 static inline float v_largest(vf v)

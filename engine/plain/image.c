@@ -90,7 +90,7 @@ void plain_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2
     free(p.rgb);
 }
 
-/* The value range of a convolution's kernel at output pixel i: input coordinates of its top left tap. */
+/* Where the kernel lies for an output pixel: the image and the input coordinates of the top left tap. */
 struct place {
     int image, y, x;
 };

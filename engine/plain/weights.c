@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *copy_floats(struct s2_backend *be, const float *src, size_t n)
+/* src == NULL: zeros */
+static float *copy_floats(struct s2_backend *be, const float *src, size_t n)
 {
     float *p = calloc(n + 1, sizeof *p);
     if (!p) {
@@ -90,7 +91,6 @@ static void dense_create(struct s2_backend *be, struct s2_conv *conv, const floa
     conv->impl = m;
 }
 
-/* A 1x1 map of one channel is the same either way, so that groups == 1 decides. */
 void plain_conv_create(struct s2_backend *be, struct s2_conv *conv, const float *w, const float *b)
 {
     conv->impl = NULL;

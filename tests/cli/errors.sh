@@ -1,0 +1,32 @@
+# shellcheck shell=bash
+# Models that cannot be used.
+
+refused() { # pattern
+    exits 3 "$SAM2TRACK" -m model "${square[@]}" --rle out.json clip.mkv
+    says 'model'
+    says "$1"
+    absent out.json
+}
+
+case_model_files() {
+    clip --frames 1 clip.mkv
+    refused 'No such file|not exist|opened'
+    : >model
+    refused 'empty|short|checkpoint'
+    echo 'this is no checkpoint, only a line of text that is long enough to be read' >model
+    refused 'checkpoint'
+    head -c 1000 "$MODEL" >model
+    refused 'ends'
+    head -c 9000000 "$MODEL" >model
+    refused 'ends'
+    rm model
+    mkdir model
+    refused 'folder|directory'
+}
+
+case_model_lacks_a_tensor() {
+    clip --frames 1 clip.mkv
+    sed 's/"sam_mask_decoder\.iou_token\.weight"/"sam_mask_decoder.iou_tokem.weight"/' "$MODEL" >model
+    equal "$(wc -c <model)" "$(wc -c <"$MODEL")" "bytes of the model"
+    refused 'sam_mask_decoder\.iou_token\.weight'
+}

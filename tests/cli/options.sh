@@ -1,0 +1,107 @@
+# shellcheck shell=bash
+# Help, version, option syntax, the dry run.
+
+case_help() {
+    exits 0 "$SAM2TRACK" --help
+    grep -q 'sam2track inspect' stdout
+    equal "$(wc -c <stderr)" 0 "bytes on stderr"
+    for verb in track inspect bench; do
+        exits 0 "$SAM2TRACK" $verb --help
+        grep -q "^Usage: sam2track .*$verb" stdout
+    done
+}
+
+case_version() {
+    exits 0 "$SAM2TRACK" --version
+    grep -qxE 'sam2track [0-9]+\.[0-9]+\.[0-9]+' stdout
+}
+
+case_nothing_at_all() {
+    exits 2 "$SAM2TRACK"
+    equal "$(wc -c <stdout)" 0 "bytes on stdout"
+}
+
+case_unknown_option() {
+    exits 2 "$SAM2TRACK" -m "$MODEL" --fill-hole 3 clip.mkv
+    says 'fill-hole'
+}
+
+case_value_out_of_range() {
+    exits 2 "$SAM2TRACK" -m "$MODEL" --stride 0 "${square[@]}" --rle out.json clip.mkv
+    says 'stride'
+    exits 2 "$SAM2TRACK" -m "$MODEL" --size 600 "${square[@]}" --rle out.json clip.mkv
+    says 'size'
+    exits 2 "$SAM2TRACK" -m "$MODEL" --frames 5:5 "${square[@]}" --rle out.json clip.mkv
+    says 'frames'
+}
+
+case_missing_parts() {
+    clip --frames 1 clip.mkv
+    exits 2 "$SAM2TRACK" "${square[@]}" --rle out.json clip.mkv
+    says 'model'
+    exits 2 "$SAM2TRACK" -m "$MODEL" --rle out.json clip.mkv
+    says 'prompt'
+    exits 2 "$SAM2TRACK" -m "$MODEL" "${square[@]}" clip.mkv
+    says 'output'
+    exits 2 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle out.json
+    says 'INPUT'
+    absent out.json
+}
+
+case_equals_sign_and_double_dash() {
+    clip --frames 1 ./-clip.mkv
+    exits 0 "$SAM2TRACK" track --model="$MODEL" --box=0,24,23,47 --rle=out.json --progress=none -- -clip.mkv
+    json out.json
+}
+
+case_dry_run_writes_nothing() {
+    clip --frames 3 clip.mkv
+    track "${square[@]}" --point 50,30@2#4 --png png --rle out.json --dry-run clip.mkv
+    equal "$(json stdout .input.width)" 96
+    equal "$(json stdout .model.name)" sam2.1_mini
+    equal "$(json stdout .model.size)" 512
+    equal "$(json stdout .objects)" 2 objects
+    equal "$(json stdout '.objects[1].id')" 4
+    equal "$(json stdout .outputs)" 2 outputs
+    absent png out.json
+}
+
+case_dry_run_finds_errors() {
+    clip --frames 3 clip.mkv
+    exits 2 "$SAM2TRACK" -m "$MODEL" --point 500,30 --rle out.json --dry-run clip.mkv
+    says '500'
+    touch out.json
+    exits 6 "$SAM2TRACK" -m "$MODEL" --point 50,30 --rle out.json --dry-run clip.mkv
+    says 'out.json'
+}
+
+case_cuda_is_not_in_this_build() {
+    clip --frames 1 clip.mkv
+    exits 7 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --device cuda --rle out.json clip.mkv
+    says 'CUDA'
+    exits 7 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --device cuda:1 --rle out.json clip.mkv
+    absent out.json
+}
+
+case_verbs_of_later_builds() {
+    exits 2 "$SAM2TRACK" auto -m "$MODEL" image.png
+    says 'auto'
+}
+
+case_inspect() {
+    clip --frames 3 clip.mkv
+    echo '{"prompts": [{"frame": 2, "object": 7, "points": [[1, 2]]}]}' >prompts.json
+    exits 0 "$SAM2TRACK" inspect --json "$MODEL" clip.mkv prompts.json
+    equal "$(json stdout)" "" "JSON errors"
+    equal "$(json stdout '[0].name')" sam2.1_mini
+    equal "$(json stdout '[0].parameters')" 9473602
+    equal "$(json stdout '[1].width')" 96
+    equal "$(json stdout '[2].objects[0].id')" 7
+    exits 4 "$SAM2TRACK" inspect nothing.mp4
+    says 'nothing.mp4'
+}
+
+case_bench_prints_json_lines() {
+    exits 0 "$SAM2TRACK" bench -m "$MODEL" --frames 3
+    while read -r row; do echo "$row" | json -; done <stdout
+}

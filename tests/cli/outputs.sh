@@ -1,0 +1,159 @@
+# shellcheck shell=bash
+# Each kind of output, that they agree with each other, and what happens when they cannot be written.
+
+case_all_kinds_agree() {
+    clip --frames 4 clip.mkv
+    track "${square[@]}" --box 60,10,90,60#9 --png png --png-objects objects --rle out.json --overlay over.mp4 clip.mkv
+    equal "$(find png -name '*.png' | wc -l)" 4 "id maps"
+    equal "$(find objects -name '*.png' | wc -l)" 8 "object masks"
+    equal "$(json out.json .frames)" 4 frames
+    equal "$(json out.json .format)" sam2track-rle
+    equal "$(json out.json .video.width)" 96
+    for t in 0 1 2 3; do
+        equal "$(json out.json ".frames[$t].frame")" $t
+        equal "$(json out.json ".frames[$t].objects")" 2 objects
+        for k in 0 1; do
+            id=$(json out.json ".frames[$t].objects[$k].id")
+            area=$(json out.json ".frames[$t].objects[$k].area")
+            equal "$(set_pixels "objects/$id/0000$t.png")" "$area" "pixels of object $id in frame $t"
+        done
+    done
+    # An id map holds the ids themselves: after the square's pixels only 0, 1 and 9 occur.
+    pixels png/00000.png pal8 | head -c $((96 * 72)) | od -An -v -tu1 | tr -s ' ' '\n' | grep . | sort -un | xargs >ids
+    equal "$(cat ids)" '0 1 9' "ids in the map"
+    equal "$(decodable over.mp4)" 4 "frames of the overlay"
+    equal "$(size_of over.mp4)" 96,72
+    equal "$(probe -show_entries stream=codec_name,pix_fmt over.mp4)" h264,yuv420p
+}
+
+case_masks_lie_on_the_square() {
+    clip --frames 4 clip.mkv
+    track "${square[@]}" --rle out.jsonl clip.mkv
+    for t in 0 1 2 3; do
+        area=$(line $((t + 2)) '.objects[0].area' out.jsonl)
+        x=$(line $((t + 2)) '.objects[0].bbox[0]' out.jsonl)
+        [ "$area" -gt 350 ] && [ "$area" -lt 800 ] || fail "frame $t: $area pixels of the square's 576"
+        [ "$x" -ge $((4 * t - 3)) ] && [ "$x" -le $((4 * t + 3)) ] || fail "frame $t: the mask starts at column $x"
+    done
+}
+
+case_json_lines_on_stdout() {
+    clip --frames 3 clip.mkv
+    track "${square[@]}" --rle - clip.mkv
+    equal "$(wc -l <stdout)" 4 lines
+    while read -r row; do echo "$row" | json -; done <stdout
+    equal "$(line 1 .model.name stdout)" sam2.1_mini
+    cp stdout lines
+    track "${square[@]}" --rle out.jsonl clip.mkv
+    same lines out.jsonl
+}
+
+case_json_and_json_lines_say_the_same() {
+    clip --frames 2 clip.mkv
+    track "${square[@]}" --rle out.json clip.mkv
+    track "${square[@]}" --rle out.jsonl clip.mkv
+    for path in .frame '.objects[0].score' '.objects[0].segmentation.counts' '.objects[0].segmentation.size[0]'; do
+        equal "$(json out.json ".frames[1]$path")" "$(line 3 "$path" out.jsonl)" "$path"
+    done
+}
+
+case_exclusive_masks_do_not_overlap() {
+    clip --frames 2 clip.mkv
+    track --box 0,24,23,47 --box 0,24,30,50#2 --overlap exclusive --png-objects exclusive clip.mkv
+    for t in 0 1; do
+        both=$(paste <(pixels exclusive/1/0000$t.png | od -An -v -tu1 -w1) <(pixels exclusive/2/0000$t.png |
+            od -An -v -tu1 -w1) | awk '$1 && $2' | wc -l)
+        equal "$both" 0 "pixels that two objects own"
+    done
+}
+
+case_overlay_keeps_uneven_times() {
+    clip --frames 6 --vfr clip.mkv
+    track "${square[@]}" --overlay over.mp4 clip.mkv
+    paste <(frame_times clip.mkv) <(frame_times over.mp4) | awk '
+        { d = $1 - $2; if (d > 0.002 || d < -0.002) exit 1; n++ } END { exit n != 6 }' ||
+        fail "times: $(frame_times clip.mkv | xargs), overlay: $(frame_times over.mp4 | xargs)"
+}
+
+case_overlay_keeps_audio() {
+    "$TOOLS/make-clip" --size 96x72 --frames 10 --fps 10 --audio clip.mkv
+    equal "$(probe -select_streams a -show_entries stream=index clip.mkv | wc -l)" 1 "audio streams of the clip"
+    track "${square[@]}" --frames :10 --overlay over.mkv clip.mkv
+    equal "$(probe -select_streams a -show_entries stream=index over.mkv | wc -l)" 1 "audio streams of the overlay"
+}
+
+case_existing_outputs_are_kept() {
+    clip --frames 1 clip.mkv
+    mkdir png && touch png/00000.png
+    for output in '--png png' '--rle out.json' '--overlay over.mp4' '--stats stats.json'; do
+        [ -e "${output#* }" ] || echo kept >"${output#* }"
+        # shellcheck disable=SC2086
+        exits 6 "$SAM2TRACK" -m "$MODEL" "${square[@]}" $output clip.mkv
+        says "${output#* }"
+    done
+    equal "$(cat out.json over.mp4 stats.json | sort -u)" kept
+    track "${square[@]}" --rle out.json --overwrite clip.mkv
+    json out.json
+}
+
+case_no_temporary_files_stay() {
+    clip --frames 2 clip.mkv
+    track "${square[@]}" --png png --rle out.json --overlay over.mp4 --stats stats.json clip.mkv
+    equal "$(find . -name 'std*' -o -type f -print | sort | xargs)" \
+        './clip.mkv ./out.json ./over.mp4 ./png/00000.png ./png/00001.png ./stats.json'
+}
+
+case_stats() {
+    clip --frames 4 clip.mkv
+    track "${square[@]}" --stats stats.json clip.mkv
+    equal "$(json stats.json .frames)" 4
+    equal "$(json stats.json .status)" 0
+    awk -v fps="$(json stats.json .fps)" -v mib="$(json stats.json .peak_memory_mib)" \
+        'BEGIN { exit !(fps > 0 && mib > 10 && mib < 4000) }'
+}
+
+case_full_disk() {
+    clip --frames 6 clip.mkv
+    # Beyond 1 KiB every write fails, as on a full disk.
+    trap '' XFSZ
+    (
+        ulimit -f 1
+        exits 6 "$SAM2TRACK" -m "$MODEL" --progress none "${square[@]}" --overlay over.mp4 clip.mkv
+    )
+    says 'over.mp4'
+}
+
+case_full_stdout() {
+    clip --frames 3 clip.mkv
+    code=0
+    "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle - clip.mkv >/dev/full 2>stderr || code=$?
+    equal $code 6 "exit code"
+    says 'stdout'
+}
+
+case_closed_pipe() {
+    clip --frames 8 clip.mkv
+    set +o pipefail
+    { "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle - clip.mkv 2>stderr || echo $? >code; } | head -n 1 >first
+    json first
+    equal "$(cat code)" 6 "exit code"
+}
+
+case_impossible_place() {
+    clip --frames 1 clip.mkv
+    touch file
+    exits 6 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --png file/png clip.mkv
+    says 'file/png'
+    exits 6 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle missing/out.json clip.mkv
+    says 'missing/out.json'
+    exits 2 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle out.txt clip.mkv
+    says 'out.txt'
+}
+
+case_large_ids_do_not_fit_an_id_map() {
+    clip --frames 1 clip.mkv
+    exits 2 "$SAM2TRACK" -m "$MODEL" --box 0,24,23,47#300 --png png clip.mkv
+    says '300'
+    track --box 0,24,23,47#300 --png-objects objects clip.mkv
+    [ -s objects/300/00000.png ]
+}
