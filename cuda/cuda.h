@@ -2,11 +2,11 @@
 #ifndef S2_CUDA_H
 #define S2_CUDA_H
 
-#include "../engine/ops.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "../engine/ops.h"
 
 enum cu_graph_mode { CU_GRAPH_AUTO, CU_GRAPH_ON, CU_GRAPH_OFF };
 
