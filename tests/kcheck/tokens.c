@@ -39,6 +39,7 @@ void check_linear(void)
     linear(1, 4, 1024, 31, S2_ACT_NONE, false, 1);
     linear(1, 65, 33, 65, S2_ACT_GELU, false, 0);
     linear(1, 511, 17, 3, S2_ACT_NONE, false, 0);
+    if (!kc.quick) linear(1, 1537, 200, 520, S2_ACT_GELU, false, 0);
 }
 
 /* offset: added to all values, which a variance taken as E x^2 - (E x)^2 does not survive */
@@ -126,6 +127,7 @@ void check_mlp(void)
     mlp(3, 8, 256, 2048, S2_ACT_RELU, false, false);
     mlp(1, 130, 112, 448, S2_ACT_GELU, true, true);
     mlp(1, 33, 256, 1024, S2_ACT_GELU, false, true);
+    if (!kc.quick) mlp(1, 1025, 48, 192, S2_ACT_GELU, true, true);
 }
 
 enum alias { NONE, A, B };
