@@ -23,6 +23,7 @@ static const struct {
     {"window_attention", check_window_attention},
     {"take", check_take},
     {"concat", check_concat},
+    {"scatter", check_scatter},
     {"point_tokens", check_point_tokens},
     {"deconv2", check_deconv2},
     {"mask_logits", check_mask_logits},
