@@ -146,7 +146,7 @@ Test(oracle_tokens, add_broadcasts)
     close_plain(be);
 }
 
-Test(oracle_tokens, take_and_concat)
+Test(oracle_tokens, take_concat_and_scatter)
 {
     struct s2_backend *be = open_plain();
     float x[] = {1, 2, 3, 4, 5, 6}, two[] = {8, 9}, y[6];
@@ -158,6 +158,10 @@ Test(oracle_tokens, take_and_concat)
     expect_floats("concat, a of each", y, (const double[]){8, 1, 9, 2}, 4, 0);
     be->ops->concat(be, view(y, 3, 1, 2, 1), view(two, 1, 1, 2, 1), view(NULL, 3, 1, 0, 1));
     expect_floats("concat with nothing", y, (const double[]){8, 9, 8, 9, 8, 9}, 6, 0);
+    const int32_t index[] = {-1, 2};
+    float map[] = {0, 0, 0};
+    be->ops->scatter(be, view(map, 3, 1, 1, 1), view(two, 2, 1, 1, 1), index);
+    expect_floats("scatter", map, (const double[]){0, 0, 9}, 3, 0);
     close_plain(be);
 }
 
@@ -330,10 +334,10 @@ Test(oracle_tokens, pointer_positions_repeat_each_frequency)
     close_plain(be);
 }
 
-/* Two entries: one with two memories and a pointer, one with two pointers alone. */
+/* Three entries: two memories and a pointer, two pointers alone, nothing. */
 Test(oracle_tokens, memory_attention_is_its_definition)
 {
-    enum { N = 2, TOKENS = 4, DIM = 64, D = 256, SLOTS = 3, PTRS = 3, KEYS = 2 * TOKENS + 4 };
+    enum { N = 3, TOKENS = 4, DIM = 64, D = 256, SLOTS = 3, PTRS = 3, KEYS = 2 * TOKENS + 4 };
     struct s2_backend *be = open_plain();
     static uint16_t spatial[SLOTS * TOKENS * DIM];
     static float pointers[PTRS * D], w[D * DIM], b[D], pe[TOKENS * DIM], tpos[7 * DIM], turn[TOKENS * D];
@@ -346,7 +350,7 @@ Test(oracle_tokens, memory_attention_is_its_definition)
         const double angle = 3 * next_float();
         turn[i] = (float)cos(angle), turn[i + 1] = (float)sin(angle);
     }
-    const int32_t counts[] = {2, 1, 0, 2}, slot[] = {2, 0, -9, -9}, row[] = {6, 1, -9, -9}, ptr_slot[] = {1, -9, 2, 0};
+    const int32_t counts[] = {2, 1, 0, 2, 0, 0}, slot[6] = {2, 0}, row[6] = {6, 1}, ptr_slot[6] = {1, 0, 2, 0};
     const struct s2_bank bank = {TOKENS, DIM, SLOTS, PTRS, D, spatial, pointers};
     const struct s2_bank_table table = {2, 2, counts, slot, row, ptr_slot, NULL};
     struct s2_linear kproj;
@@ -383,6 +387,7 @@ Test(oracle_tokens, memory_attention_is_its_definition)
             double query[D], want[DIM];
             for (int c = 0; c < D; c++) query[c] = q[(n * TOKENS + t) * D + c];
             attend(want, query, k, v, keys, D, DIM);
+            for (int c = 0; keys == 0 && c < DIM; c++) want[c] = 0;
             expect_floats("memory attention", y + (n * TOKENS + t) * DIM, want, DIM, 2e-6);
         }
     }

@@ -93,6 +93,7 @@ static const struct s2_ops ops = {
     .window_attention = cpu_window_attention,
     .take = cpu_take,
     .concat = cpu_concat,
+    .scatter = cpu_scatter,
     .point_tokens = cpu_point_tokens,
     .deconv2 = cpu_deconv2,
     .mask_logits = cpu_mask_logits,

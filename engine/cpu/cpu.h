@@ -104,6 +104,7 @@ void cpu_concat(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, str
 void cpu_max_pool2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);
 void cpu_upsample2_add(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);
 void cpu_where_absent(struct s2_backend *, struct s2_tensor x, struct s2_tensor score, const float *vec, bool replace);
+void cpu_scatter(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const int32_t *index);
 void cpu_clamp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, float lo, float hi);
 
 /* attention.c */

@@ -150,7 +150,10 @@ void cpu_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2_t
 
     for (int n = 0; n < q.n; n++) {
         const int keys = key_count(&m, n);
-        if (keys == 0) continue;
+        if (keys == 0) {
+            memset(cpu_token(y, (int64_t)n * queries), 0, (size_t)queries * (size_t)dim * sizeof(float));
+            continue;
+        }
         CPU_PARALLEL_FOR(cpu, CPU_WORTH)
         for (int first = 0; first < keys; first += kern->key_block)
             pack_block(cpu, &m, n, first, keys, packed_keys, packed_values, cpu_local(cpu));

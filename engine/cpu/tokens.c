@@ -139,3 +139,13 @@ void cpu_clamp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, fl
     for (int64_t i = 0; i < n; i += piece)
         cpu->kern->clamp((float *)y.data + i, (const float *)x.data + i, lo, hi, (size_t)piece_at(i, n, piece));
 }
+
+void cpu_scatter(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const int32_t *index)
+{
+    if (be->skip) return;
+    const size_t count = (size_t)x.h * (size_t)x.w * (size_t)x.c;
+    for (int n = 0; n < x.n; n++)
+        if (index[n] >= 0)
+            memcpy((float *)y.data + (size_t)index[n] * count, (const float *)x.data + (size_t)n * count,
+                   count * sizeof(float));
+}

@@ -162,6 +162,11 @@ void plain_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2
     if (be->skip) return;
     const struct memories m = {bank, table, kproj->impl, pe, tpos, rope, ptr_pos};
     for (int n = 0; n < q.n && !be->skip; n++) {
-        if (key_count(&m, n) > 0) attend_entry(be, y, q, &m, n);
+        const int64_t token = (int64_t)n * y.h * y.w;
+        if (key_count(&m, n) > 0) {
+            attend_entry(be, y, q, &m, n);
+        } else {
+            memset(plain_token(y, token), 0, (size_t)y.h * (size_t)y.w * (size_t)y.c * sizeof(float));
+        }
     }
 }

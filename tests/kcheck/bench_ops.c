@@ -171,6 +171,8 @@ static void bench_masks(int n, int width, int height)
 {
     const size_t stride = ((size_t)width + 7) / 8;
     struct kc_tensor low = blobs(n, 256), filled = kc_poison(n, 256, 256, 1), mask = kc_poison(n, 1024, 1024, 1);
+    const int32_t order[OBJECTS] = {0, 1, 2, 3};
+    const struct kc_buffer *index = kc_buffer(order, sizeof order);
     uint8_t *bits[OBJECTS];
     for (int i = 0; i < n; i++) bits[i] = kc_scratch(stride, (size_t)height);
     uint16_t *owner = kc_scratch((size_t)width * (size_t)height, sizeof *owner);
@@ -178,6 +180,10 @@ static void bench_masks(int n, int width, int height)
     if (kc_bench_wants("fill_holes")) {
         KC_BENCH("fill_holes", 0, 2 * bytes_of(low), KC_CALL(T, fill_holes, filled.on[T], low.on[T], 8), "%d x 256^2",
                  n);
+    }
+    if (kc_bench_wants("scatter")) {
+        KC_BENCH("scatter", 0, 2 * bytes_of(low), KC_CALL(T, scatter, filled.on[T], low.on[T], kc_at(index, T)),
+                 "%d x 256^2", n);
     }
     if (kc_bench_wants("video_masks")) {
         KC_BENCH("video_masks", 0, bytes_of(low) + (double)(n * height) * (double)stride,

@@ -103,6 +103,7 @@ void check_conv(void)
     conv(2, 2, 3, 8, 8, 7, 1, 3, 8, S2_ACT_GELU);
     conv(1, 1, 1, 8, 8, 3, 1, 1, 1, S2_ACT_NONE);
     conv(1, 1, 1, 64, 64, 7, 1, 3, 64, S2_ACT_NONE);
+    if (!kc.quick) conv(1, 128, 128, 16, 64, 3, 2, 1, 1, S2_ACT_NONE);
 }
 
 static void max_pool2(int n, int h, int w, int c)

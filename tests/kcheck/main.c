@@ -1,4 +1,5 @@
-/* main.c - kcheck [--quick] [--bench] [--threads N] [OPERATOR...] */
+/* main.c - kcheck [--quick] [--bench] [--threads N] [OPERATOR...]: compares, or times, all operators or those
+ * named. Closing line: N passed, N failed. */
 #include "kcheck.h"
 
 #include <stdio.h>
@@ -22,6 +23,7 @@ static const struct {
     {"window_attention", check_window_attention},
     {"take", check_take},
     {"concat", check_concat},
+    {"scatter", check_scatter},
     {"point_tokens", check_point_tokens},
     {"deconv2", check_deconv2},
     {"mask_logits", check_mask_logits},
@@ -88,7 +90,6 @@ static void run_checks(void)
                kc.failed == failed ? "ok    " : "FAILED", kc.cases, 100 * kc.worst, s2_now() - start);
         fflush(stdout);
     }
-    printf("%d passed, %d failed\n", kc.passed, kc.failed);
 }
 
 static void run_bench(void)
@@ -96,6 +97,14 @@ static void run_bench(void)
     printf("%s, SAM 2.1 tiny at 1024\n%-18s %-44s %9s %9s %9s\n", s2_cpu_describe(kc.be[KC_TESTED]), "operator",
            "shape", "ms", "GFLOP/s", "GB/s");
     bench_operators();
+}
+
+static void close_backends(void)
+{
+    for (int s = 0; s < KC_SIDES; s++) {
+        if (kc.be[s]) kc.be[s]->ops->close(kc.be[s]);
+        kc.be[s] = NULL;
+    }
 }
 
 /* The tested backend has more than one thread where it is compared, so that its work is cut. */
@@ -107,6 +116,33 @@ static bool open_backends(struct s2_err *err)
     kc.be[KC_ORACLE] = s2_plain_open(err);
     kc.be[KC_OTHER] = s2_cpu_open(1, err);
     return kc.be[KC_ORACLE] && kc.be[KC_OTHER];
+}
+
+static bool check_once(struct s2_err *err)
+{
+    if (!open_backends(err)) return false;
+    printf("-- %s\n", s2_cpu_describe(kc.be[KC_TESTED]));
+    run_checks();
+    close_backends();
+    return true;
+}
+
+/* Everything on each instruction set of this machine, or on the one that the environment names. */
+static bool check_instruction_sets(struct s2_err *err)
+{
+    static const char *const levels[] = {"avx512", "avx2", "base"};
+    if (getenv("SAM2TRACK_CPU")) return check_once(err);
+    char before[128] = "";
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        setenv("SAM2TRACK_CPU", levels[i], 1);
+        struct s2_backend *be = s2_cpu_open(1, err);
+        if (!be) return false;
+        const bool another = strcmp(before, s2_cpu_describe(be)) != 0;
+        snprintf(before, sizeof before, "%s", s2_cpu_describe(be));
+        be->ops->close(be);
+        if (another && !check_once(err)) return false;
+    }
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -129,18 +165,14 @@ int main(int argc, char **argv)
     }
     kc.eps = 0x1p-24;
     struct s2_err err = {0};
-    if (!open_backends(&err)) {
+    const bool ran = kc.bench ? open_backends(&err) : check_instruction_sets(&err);
+    if (ran && kc.bench) run_bench();
+    close_backends();
+    free(o.names);
+    if (!ran) {
         fprintf(stderr, "kcheck: %s\n", err.text);
         return (int)err.status;
     }
-    if (kc.bench) {
-        run_bench();
-    } else {
-        run_checks();
-    }
-    for (int s = 0; s < KC_SIDES; s++) {
-        if (kc.be[s]) kc.be[s]->ops->close(kc.be[s]);
-    }
-    free(o.names);
+    if (!kc.bench) printf("%d passed, %d failed\n", kc.passed, kc.failed);
     return kc.failed > 0;
 }

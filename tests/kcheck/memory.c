@@ -211,7 +211,7 @@ static double *memory_bound(const struct memory_case *m, struct kc_tensor q)
     for (int b = 0; b < m->n; b++) {
         const struct keys k = keys_of(m, b);
         double *p = kc_scratch((size_t)k.count, sizeof *p), *e = kc_scratch((size_t)k.count, sizeof *e);
-        for (int i = 0; i < tokens; i++) {
+        for (int i = 0; k.count > 0 && i < tokens; i++) {
             for (int c = 0; c < PTR_DIM; c++) query[c] = kc_value(q, b * tokens + i, c);
             kc_attention_bound(bound + ((size_t)b * (size_t)tokens + (size_t)i) * DIM, query, k.key, k.error, k.value,
                                k.count, PTR_DIM, DIM, p, e);
@@ -257,6 +257,7 @@ void check_memory_attention(void)
 {
     static const int one[][2] = {{1, 1}}, pointer[][2] = {{0, 1}}, spatial[][2] = {{1, 0}}, full[][2] = {{7, 16}};
     static const int mixed[][2] = {{1, 1}, {7, 16}, {0, 3}, {9, 19}}, two[][2] = {{3, 0}, {8, 17}};
+    static const int nothing[][2] = {{0, 0}, {2, 1}, {0, 0}};
     memory_attention(1, 1, one, 1);
     memory_attention(1, 4, pointer, 1);
     memory_attention(1, 5, spatial, 2);
@@ -264,6 +265,7 @@ void check_memory_attention(void)
     memory_attention(4, 4, mixed, 2);
     memory_attention(3, 6, mixed, 30);
     memory_attention(2, 8, two, 1);
+    memory_attention(3, 5, nothing, 1);
     if (kc.quick) return;
     memory_attention(2, 16, mixed, 2);
     memory_attention(1, 20, full, 1);

@@ -1,4 +1,5 @@
-/* tokens.c - cases of linear, layer_norm, mlp, add, rope, take, concat */
+/* tokens.c - cases of linear, layer_norm, mlp, add, rope, take, concat,
+ * scatter */
 #include "kcheck.h"
 
 #include <math.h>
@@ -39,6 +40,7 @@ void check_linear(void)
     linear(1, 4, 1024, 31, S2_ACT_NONE, false, 1);
     linear(1, 65, 33, 65, S2_ACT_GELU, false, 0);
     linear(1, 511, 17, 3, S2_ACT_NONE, false, 0);
+    if (!kc.quick) linear(1, 1537, 200, 520, S2_ACT_GELU, false, 0);
 }
 
 /* offset: added to all values, which a variance taken as E x^2 - (E x)^2 does not survive */
@@ -126,6 +128,7 @@ void check_mlp(void)
     mlp(3, 8, 256, 2048, S2_ACT_RELU, false, false);
     mlp(1, 130, 112, 448, S2_ACT_GELU, true, true);
     mlp(1, 33, 256, 1024, S2_ACT_GELU, false, true);
+    if (!kc.quick) mlp(1, 1025, 48, 192, S2_ACT_GELU, true, true);
 }
 
 enum alias { NONE, A, B };
@@ -234,4 +237,25 @@ void check_concat(void)
     concat(3, 3, 6, 5, 256);
     concat(3, 1, 6, 0, 256);
     concat(2, 2, 3, 0, 37);
+}
+
+/* index[b] < 0 is not written; every second entry of y stays as it was */
+static void scatter(int n, int h, int w, int c, int rows)
+{
+    kc_begin("%d x [%d,%d,%d] to %d", n, h, w, c, rows);
+    int32_t *index = kc_scratch((size_t)n, sizeof *index);
+    for (int i = 0; i < n; i++) index[i] = i % 3 == 1 ? -1 : rows - 1 - 2 * i;
+    const struct kc_buffer *at = kc_buffer(index, (size_t)n * sizeof *index);
+    struct kc_tensor x = kc_noise(n, h, w, c, 1), y = kc_noise(rows, h, w, c, 1);
+    KC_EACH(s) KC_RUN(s, scatter, y.on[s], x.on[s], kc_at(at, s));
+    kc_equal(y);
+    kc_end();
+}
+
+void check_scatter(void)
+{
+    scatter(1, 1, 1, 1, 1);
+    scatter(4, 37, 41, 1, 9);
+    scatter(3, 1, 1, 256, 6);
+    scatter(2, 64, 64, 1, 4);
 }
