@@ -7,14 +7,22 @@
 #define FLASH_MAX_SPLITS 32
 
 /* ROWS rows of CHUNKS 16-byte pieces into shared memory by THREADS threads: load(smem, row, chunk) brings a piece in
- * the background, what lies outside rows x chunks becomes 0. */
+ * the background, what lies outside rows x chunks becomes 0. Nearly every tile is whole and needs no look at that. */
 template <int ROWS, int CHUNKS, int PITCH, int THREADS, class Load>
 __device__ __forceinline__ void flash_fetch(unsigned char *to, int rows, int chunks, int thread, Load load)
 {
+    constexpr int pieces = ROWS * CHUNKS, steps = (pieces + THREADS - 1) / THREADS;
+    if (pieces % THREADS == 0 && rows >= ROWS && chunks >= CHUNKS) {
 #pragma unroll 4
-    for (int step = 0; step < (ROWS * CHUNKS + THREADS - 1) / THREADS; step++) {
-        const int i = thread + step * THREADS, row = i / CHUNKS, chunk = i % CHUNKS;
-        if (ROWS * CHUNKS % THREADS != 0 && i >= ROWS * CHUNKS) break;
+        for (int step = 0; step < steps; step++) {
+            const int i = thread + step * THREADS, row = i / CHUNKS, chunk = i % CHUNKS;
+            load(to + row * PITCH + chunk * 16, row, chunk);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int i = thread; i < pieces; i += THREADS) {
+        const int row = i / CHUNKS, chunk = i % CHUNKS;
         unsigned char *piece = to + row * PITCH + chunk * 16;
         if (row < rows && chunk < chunks) {
             load(piece, row, chunk);
