@@ -178,7 +178,7 @@ __device__ __forceinline__ stretch stretch_of(const memories &m)
     if (s.count <= 0 || is_pointer) return s;
     const int64_t entry = (int64_t)b * m.table.spatial_cap + blockIdx.y;
     s.spatial = (const __nv_bfloat16 *)m.bank.spatial + ((int64_t)m.table.slot[entry] * m.bank.tokens + s.first) * DIM;
-    s.tpos = m.table.row ? m.tpos + (int64_t)m.table.row[entry] * DIM : NULL;
+    s.tpos = m.tpos + (int64_t)m.table.row[entry] * DIM;
     return s;
 }
 
