@@ -380,7 +380,7 @@ void s2i_prompt(struct s2_session *s, int object, int entry, const struct s2_pro
 
 void s2i_measure(struct s2_session *s)
 {
-    int batch = s->cfg.n_objects < s->be->max_batch ? s->cfg.n_objects : s->be->max_batch;
+    int batch = s->table.entries < s->be->max_batch ? s->table.entries : s->be->max_batch;
     float zero[2] = {0};
     bool known = s->iou_known[0];
     struct s2_prompt mask = {.kind = S2_PROMPT_MASK},

@@ -135,7 +135,7 @@ static double mask_iou(const struct s2_bits *a, const uint8_t *b, size_t b_strid
 
 static void expect_mini_frame(struct tracker *k, int t, const cJSON *scores)
 {
-    char path[128], id[4];
+    char path[128], id[12];
     for (int i = 0; i < 3; i++) {
         snprintf(id, sizeof(id), "%d", i + 1);
         double score = cJSON_GetArrayItem(cJSON_GetObjectItem(scores, id), t)->valuedouble;

@@ -137,7 +137,7 @@ struct s2_backend *s2_cpu_open(int threads, struct s2_err *err)
     cpu->base.max_batch = 4;
     cpu->kern = choose_kern();
     cpu->threads = threads > 0 ? threads : omp_get_num_procs();
-    cpu->base.band_tokens = 1024 * (cpu->threads > 2 ? cpu->threads : 2); /* the band's maps stay in the caches */
+    cpu->base.band_tokens = 2048 * (cpu->threads > 2 ? cpu->threads : 2); /* the band's maps stay in the caches */
     snprintf(cpu->text, sizeof cpu->text, "%s, %d thread%s", cpu->kern->name, cpu->threads,
              cpu->threads == 1 ? "" : "s");
     return &cpu->base;

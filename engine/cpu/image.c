@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "../common.h"
-
 static size_t axis_size(int in, int out)
 {
     return in == out ? 0 : (size_t)out * (size_t)(s2i_bicubic_taps(in, out) + 2) * sizeof(int32_t);
@@ -31,11 +29,13 @@ struct picture {
 
 static struct picture pass_across(struct cpu_backend *cpu, struct picture p, const struct cpu_axis *a, uint8_t *to)
 {
+    const ptrdiff_t pitch = (ptrdiff_t)a->out * 3;
     if (!a->taps) return p;
     CPU_PARALLEL_FOR(cpu, CPU_WORTH)
-    for (int row = 0; row < p.height; row++)
-        cpu->kern->resample_across(to + (ptrdiff_t)row * a->out * 3, p.rgb + row * p.pitch, a);
-    return (struct picture){to, (ptrdiff_t)a->out * 3, a->out, p.height};
+    for (int row = 0; row < p.height; row += 4)
+        cpu->kern->resample_across(to + row * pitch, pitch, p.rgb + row * p.pitch, p.pitch, cpu_min(p.height - row, 4),
+                                   a);
+    return (struct picture){to, pitch, a->out, p.height};
 }
 
 static struct picture pass_down(struct cpu_backend *cpu, struct picture p, const struct cpu_axis *a, uint8_t *to)

@@ -6,6 +6,7 @@
 #ifndef S2_CPU_KERN_H
 #define S2_CPU_KERN_H
 
+#include "../common.h"
 #include "../ops.h"
 
 #ifndef K
@@ -90,8 +91,20 @@ struct cpu_kern {
     void (*sigmoid20)(float *y, size_t n);                 /* y = 20 sigmoid(y) - 10 */
     /* y[i][c] += sum over t < taps of x[i+t][c] w[t][c], i < width, c < n: one row of a depthwise kernel */
     void (*depthwise)(float *y, const float *x, const float *w, int width, int taps, int n);
-    /* one row of RGB pixels */
-    void (*resample_across)(uint8_t *dst, const uint8_t *src, const struct cpu_axis *);
+
+    /* Interpolated rows, rounded as torch does: across to `width` pixels, then between two such rows. */
+    void (*lerp_across)(float *to, const float *from, const struct s2i_tap *, int width);
+    void (*lerp_down)(float *to, const float *above, const float *below, float lambda0, float lambda1, int width);
+    /* set[x] = 1 where the condition holds, else 0; pack_bits makes the layout of struct s2_bits of it */
+    void (*positive)(uint8_t *set, const float *row, int width);
+    void (*owned)(uint8_t *set, const uint16_t *owner, int index, int width);
+    void (*pack_bits)(uint8_t *bits, size_t stride, const uint8_t *set, int width);
+    /* owner = index where row > largest; largest follows */
+    void (*own)(uint16_t *owner, float *largest, const float *row, int index, int width);
+
+    /* one to four rows of RGB pixels */
+    void (*resample_across)(uint8_t *dst, ptrdiff_t dst_pitch, const uint8_t *src, ptrdiff_t src_pitch, int rows,
+                            const struct cpu_axis *);
     /* output row i of `bytes` bytes from rows of src, `pitch` bytes apart */
     void (*resample_down)(uint8_t *dst, const uint8_t *src, ptrdiff_t pitch, int bytes, const struct cpu_axis *, int i);
 };
@@ -121,7 +134,14 @@ void K(cpu_widen)(float *y, const uint16_t *x, size_t n);
 void K(cpu_narrow)(uint16_t *y, const float *x, size_t n);
 void K(cpu_sigmoid20)(float *y, size_t n);
 void K(cpu_depthwise)(float *y, const float *x, const float *w, int width, int taps, int n);
-void K(cpu_resample_across)(uint8_t *dst, const uint8_t *src, const struct cpu_axis *);
+void K(cpu_lerp_across)(float *to, const float *from, const struct s2i_tap *, int width);
+void K(cpu_lerp_down)(float *to, const float *above, const float *below, float lambda0, float lambda1, int width);
+void K(cpu_positive)(uint8_t *set, const float *row, int width);
+void K(cpu_owned)(uint8_t *set, const uint16_t *owner, int index, int width);
+void K(cpu_pack_bits)(uint8_t *bits, size_t stride, const uint8_t *set, int width);
+void K(cpu_own)(uint16_t *owner, float *largest, const float *row, int index, int width);
+void K(cpu_resample_across)(uint8_t *dst, ptrdiff_t dst_pitch, const uint8_t *src, ptrdiff_t src_pitch, int rows,
+                            const struct cpu_axis *);
 void K(cpu_resample_down)(uint8_t *dst, const uint8_t *src, ptrdiff_t pitch, int bytes, const struct cpu_axis *, int i);
 
 #endif

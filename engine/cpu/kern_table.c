@@ -41,6 +41,12 @@ const struct cpu_kern K(cpu_kern) = {
     .narrow = K(cpu_narrow),
     .sigmoid20 = K(cpu_sigmoid20),
     .depthwise = K(cpu_depthwise),
+    .lerp_across = K(cpu_lerp_across),
+    .lerp_down = K(cpu_lerp_down),
+    .positive = K(cpu_positive),
+    .owned = K(cpu_owned),
+    .pack_bits = K(cpu_pack_bits),
+    .own = K(cpu_own),
     .resample_across = K(cpu_resample_across),
     .resample_down = K(cpu_resample_down),
 };

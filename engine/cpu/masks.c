@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "../common.h"
-
 void cpu_point_tokens(struct s2_backend *be, struct s2_tensor y, const float *points, const float *gauss,
                       const float *embed, int size)
 {
@@ -112,38 +110,81 @@ void cpu_fill_holes(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
     }
 }
 
-/* One row of one object at the size of the video. Multiplied and added in the order of torch's kernel, without
- * fused operations: a logit near zero decides a bit. */
-static void video_row(float *to, const float *map, int map_width, struct s2i_tap down, const struct s2i_tap *across,
-                      int width)
+/* Rows of the video that a thread makes at a time: neighbouring rows share the interpolated rows of the logits. */
+enum { BAND = 16 };
+
+/* What a thread needs for a band. */
+struct band {
+    float *line[2]; /* two rows of logits at the width of the video */
+    int at[2];      /* which, -1: none */
+    float *row, *largest;
+    uint16_t *owner;
+    uint8_t *set;
+};
+
+static size_t band_size(size_t width)
 {
-    for (int x = 0; x < width; x++) to[x] = s2i_bilinear_at(map, map_width, down, across[x]);
+    return width * ((3 + BAND) * sizeof(float) + BAND * sizeof(uint16_t) + 1);
 }
 
-static void pack_row(uint8_t *bits, size_t stride, const float *row, int width)
+static struct band band_in(void *local, int width)
 {
-    memset(bits, 0, stride);
-    for (int x = 0; x < width; x += 8) {
-        unsigned byte = 0;
-        for (int i = 0; i < cpu_min(width - x, 8); i++) byte |= (unsigned)(row[x + i] > 0) << (7 - i);
-        bits[x / 8] = (uint8_t)byte;
+    struct band b = {.line[0] = local};
+    b.line[1] = b.line[0] + width;
+    b.row = b.line[1] + width;
+    b.largest = b.row + width;
+    b.owner = (uint16_t *)(b.largest + (ptrdiff_t)BAND * width);
+    b.set = (uint8_t *)(b.owner + (ptrdiff_t)BAND * width);
+    return b;
+}
+
+/* Row i of a map at the width of the video; `other` is the row that must stay. */
+static const float *line_of(const struct cpu_kern *kern, struct band *b, const float *map, int map_width, int i,
+                            int other, const struct s2i_tap *across, int width)
+{
+    if (b->at[0] == i) return b->line[0];
+    if (b->at[1] == i) return b->line[1];
+    const int free = b->at[0] == other ? 1 : 0;
+    kern->lerp_across(b->line[free], map + (ptrdiff_t)i * map_width, across, width);
+    b->at[free] = i;
+    return b->line[free];
+}
+
+static void video_row(const struct cpu_kern *kern, struct band *b, const float *map, int map_width, struct s2i_tap down,
+                      const struct s2i_tap *across, int width)
+{
+    const float *above = line_of(kern, b, map, map_width, down.i0, down.i1, across, width);
+    const float *below = line_of(kern, b, map, map_width, down.i1, down.i0, across, width);
+    kern->lerp_down(b->row, above, below, down.lambda0, down.lambda1, width);
+}
+
+/* Rows first .. first+count-1 of all objects. */
+static void video_band(const struct cpu_kern *kern, const struct s2_video_masks *out, struct s2_tensor low,
+                       const struct s2i_tap *across, int first, int count, struct band b)
+{
+    const int width = out->width;
+    const bool owned = out->owner || (out->bits && out->exclusive);
+    if (out->owner) b.owner = out->owner + (ptrdiff_t)first * width;
+    memset(b.largest, 0, (size_t)count * (size_t)width * sizeof *b.largest);
+    if (owned) memset(b.owner, 0, (size_t)count * (size_t)width * sizeof *b.owner);
+    for (int n = 0; n < low.n; n++) {
+        const float *map = (const float *)low.data + (ptrdiff_t)n * low.h * low.w;
+        uint8_t *bits = out->bits && !out->exclusive ? out->bits[n] : NULL;
+        if (!bits && !owned) continue;
+        b.at[0] = b.at[1] = -1;
+        for (int y = 0; y < count; y++) {
+            video_row(kern, &b, map, low.w, s2i_bilinear_tap(low.h, out->height, first + y), across, width);
+            if (owned) kern->own(b.owner + (ptrdiff_t)y * width, b.largest + (ptrdiff_t)y * width, b.row, n + 1, width);
+            if (!bits) continue;
+            kern->positive(b.set, b.row, width);
+            kern->pack_bits(bits + (size_t)(first + y) * out->bit_stride, out->bit_stride, b.set, width);
+        }
     }
-}
-
-static void pack_owned(uint8_t *bits, size_t stride, const uint16_t *owner, int index, int width)
-{
-    memset(bits, 0, stride);
-    for (int x = 0; x < width; x++)
-        if (owner[x] == index) bits[x / 8] |= (uint8_t)(0x80 >> x % 8);
-}
-
-static void own_row(uint16_t *owner, float *largest, const float *row, int index, int width)
-{
-    for (int x = 0; x < width; x++) {
-        const bool more = row[x] > largest[x];
-        largest[x] = more ? row[x] : largest[x];
-        owner[x] = more ? (uint16_t)index : owner[x];
-    }
+    for (int n = 0; out->bits && out->exclusive && n < low.n; n++)
+        for (int y = 0; out->bits[n] && y < count; y++) {
+            kern->owned(b.set, b.owner + (ptrdiff_t)y * width, n + 1, width);
+            kern->pack_bits(out->bits[n] + (size_t)(first + y) * out->bit_stride, out->bit_stride, b.set, width);
+        }
 }
 
 void cpu_video_masks(struct s2_backend *be, const struct s2_video_masks *out, struct s2_tensor low)
@@ -151,27 +192,11 @@ void cpu_video_masks(struct s2_backend *be, const struct s2_video_masks *out, st
     if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
     const int width = out->width;
-    const size_t map = (size_t)low.h * (size_t)low.w;
-    const bool owned = out->owner || (out->bits && out->exclusive);
-    if (!cpu_scratch(cpu, (size_t)width * sizeof(struct s2i_tap), (size_t)width * (2 * sizeof(float) + 2))) return;
+    if (!cpu_scratch(cpu, (size_t)width * sizeof(struct s2i_tap), band_size((size_t)width))) return;
     struct s2i_tap *across = cpu_shared(cpu);
     for (int x = 0; x < width; x++) across[x] = s2i_bilinear_tap(low.w, width, x);
 
     CPU_PARALLEL_FOR(cpu, CPU_WORTH)
-    for (int y = 0; y < out->height; y++) {
-        const struct s2i_tap down = s2i_bilinear_tap(low.h, out->height, y);
-        float *row = cpu_local(cpu), *largest = row + width;
-        uint16_t *owner = out->owner ? out->owner + (size_t)y * (size_t)width : (uint16_t *)(largest + width);
-        for (int x = 0; x < width; x++) largest[x] = 0;
-        if (owned) memset(owner, 0, (size_t)width * sizeof *owner);
-        for (int n = 0; n < low.n; n++) {
-            video_row(row, (const float *)low.data + (size_t)n * map, low.w, down, across, width);
-            if (owned) own_row(owner, largest, row, n + 1, width);
-            if (out->bits && out->bits[n] && !out->exclusive)
-                pack_row(out->bits[n] + (size_t)y * out->bit_stride, out->bit_stride, row, width);
-        }
-        for (int n = 0; out->bits && out->exclusive && n < low.n; n++)
-            if (out->bits[n])
-                pack_owned(out->bits[n] + (size_t)y * out->bit_stride, out->bit_stride, owner, n + 1, width);
-    }
+    for (int y = 0; y < out->height; y += BAND)
+        video_band(cpu->kern, out, low, across, y, cpu_min(out->height - y, BAND), band_in(cpu_local(cpu), width));
 }

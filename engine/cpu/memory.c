@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "../common.h"
-
 void cpu_memory_mask(struct s2_backend *be, struct s2_tensor y, struct s2_tensor low, bool binarize)
 {
     if (be->skip) return;
