@@ -26,6 +26,9 @@ struct cpu_product {
     enum s2_act act;
 };
 
+/* Keys of an attention step: packing and attention go by blocks of so many. */
+enum { CPU_KEYS = 256 };
+
 /* One-head attention of query rows against packed keys and values, see cpu_keys_*. */
 struct cpu_attend {
     const float *q, *keys, *values; /* q rows ldq apart; keys and values packed */
@@ -56,9 +59,8 @@ struct cpu_axis {
 
 struct cpu_kern {
     const char *name;
-    int panel;     /* columns of a packed panel */
-    int rows;      /* rows of a register tile: cuts in multiples of it cost least */
-    int key_block; /* keys of an attention step */
+    int panel; /* columns of a packed panel */
+    int rows;  /* rows of a register tile: cuts in multiples of it cost least */
 
     /* dst[panel][k][panel columns] from B[i][j] = b[i*row + j*col], i < k, j < n; columns behind n are 0 */
     void (*pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdiff_t col);
@@ -67,7 +69,7 @@ struct cpu_kern {
     /* floats that the keys and values of n_keys keys take when packed */
     size_t (*keys_size)(int n_keys, int d);
     size_t (*values_size)(int n_keys, int dv);
-    /* pack keys first .. first+count-1 of n_keys; first is a multiple of key_block, count at most key_block;
+    /* pack keys first .. first+count-1 of n_keys; first is a multiple of CPU_KEYS, count at most CPU_KEYS;
      * k and v point to key `first` */
     void (*keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int n_keys, int d);
     void (*values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int n_keys, int dv);

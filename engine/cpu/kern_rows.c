@@ -231,7 +231,7 @@ void K(cpu_depthwise)(float *y, const float *x, const float *w, int width, int t
     const int fast = taps == 7 ? width / 4 * 4 : 0;
     for (int c = 0; c < n; c += VW) {
         const int done = n - c >= VW ? fast : 0;
-        depthwise_seven(y + c, x + c, w + c, done, n);
+        if (done) depthwise_seven(y + c, x + c, w + c, done, n);
         depthwise_lane(y + done * n, x + done * n, w, width - done, taps, n, c);
     }
 }

@@ -18,7 +18,6 @@ const struct cpu_kern K(cpu_kern) = {
     .name = NAME,
     .panel = PANEL,
     .rows = TILE_ROWS,
-    .key_block = 256,
     .pack = K(cpu_pack),
     .product = K(cpu_product),
     .keys_size = K(cpu_keys_size),
