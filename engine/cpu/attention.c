@@ -23,9 +23,9 @@ void cpu_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q
             const int count = cpu_min(keys - first, CPU_KEYS);
             const int64_t token = (int64_t)n * keys + first;
             kern->keys_pack(packed_keys + (size_t)head * key_size, cpu_token(k, token) + head * d, k.ld, first, count,
-                            keys, d);
+                            d);
             kern->values_pack(packed_values + (size_t)head * value_size, cpu_token(v, token) + head * d, v.ld, first,
-                              count, keys, d);
+                              count, d);
         }
         CPU_PARALLEL_FOR(cpu, (int64_t)queries * keys * q.c / 128)
         for (int piece = 0; piece < heads * pieces; piece++) {

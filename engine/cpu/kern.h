@@ -69,10 +69,10 @@ struct cpu_kern {
     /* floats that the keys and values of n_keys keys take when packed */
     size_t (*keys_size)(int n_keys, int d);
     size_t (*values_size)(int n_keys, int dv);
-    /* pack keys first .. first+count-1 of n_keys; first is a multiple of CPU_KEYS, count at most CPU_KEYS;
+    /* pack keys first .. first+count-1; first is a multiple of CPU_KEYS, count is CPU_KEYS but for the last ones;
      * k and v point to key `first` */
-    void (*keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int n_keys, int d);
-    void (*values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int n_keys, int dv);
+    void (*keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int d);
+    void (*values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int dv);
     /* rows first .. first+count-1; local holds attend_size(count, d, dv) floats */
     size_t (*attend_size)(int count, int d, int dv);
     void (*attend)(const struct cpu_attend *, int first, int count, float *local);
@@ -85,7 +85,6 @@ struct cpu_kern {
     void (*rope)(float *x, const float *table, int c);                         /* one token */
     void (*max4)(float *y, const float *a, const float *b, const float *c, const float *d, size_t n);
     void (*clamp)(float *y, const float *x, float lo, float hi, size_t n);
-    float (*dot)(const float *a, const float *b, int n);
     /* y = the bf16 memory token + pe + tpos */
     void (*memory_token)(float *y, const uint16_t *mem, const float *pe, const float *tpos, int n);
     void (*widen)(float *y, const uint16_t *x, size_t n);  /* bf16 to f32 */
@@ -118,8 +117,8 @@ void K(cpu_pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdif
 void K(cpu_product)(const struct cpu_product *);
 size_t K(cpu_keys_size)(int n_keys, int d);
 size_t K(cpu_values_size)(int n_keys, int dv);
-void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int n_keys, int d);
-void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int n_keys, int dv);
+void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int d);
+void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int dv);
 size_t K(cpu_attend_size)(int count, int d, int dv);
 void K(cpu_attend)(const struct cpu_attend *, int first, int count, float *local);
 size_t K(cpu_window_size)(int keys, int d);
@@ -130,7 +129,6 @@ void K(cpu_axpy)(float *y, const float *a, const float *b, float s, size_t n);
 void K(cpu_rope)(float *x, const float *table, int c);
 void K(cpu_max4)(float *y, const float *a, const float *b, const float *c, const float *d, size_t n);
 void K(cpu_clamp)(float *y, const float *x, float lo, float hi, size_t n);
-float K(cpu_dot)(const float *a, const float *b, int n);
 void K(cpu_memory_token)(float *y, const uint16_t *mem, const float *pe, const float *tpos, int n);
 void K(cpu_widen)(float *y, const uint16_t *x, size_t n);
 void K(cpu_narrow)(uint16_t *y, const float *x, size_t n);

@@ -25,17 +25,15 @@ size_t K(cpu_values_size)(int n_keys, int dv)
     return (size_t)round_up(n_keys, CPU_KEYS) * (size_t)round_up(dv, PANEL);
 }
 
-void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int n_keys, int d)
+void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int d)
 {
-    (void)n_keys;
     K(cpu_pack)(keys + (ptrdiff_t)first * d, k, d, count, 1, ldk);
 }
 
-void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int n_keys, int dv)
+void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int dv)
 {
     float *dst = values + (ptrdiff_t)first * round_up(dv, PANEL);
     int used = round_up(count, PANEL);
-    (void)n_keys;
     for (int c = 0; c < dv; c += PANEL, dst += CPU_KEYS * PANEL) {
         int cols = dv - c < PANEL ? dv - c : PANEL;
         for (int i = 0; i < used; i++) {

@@ -144,13 +144,6 @@ void K(cpu_clamp)(float *y, const float *x, float lo, float hi, size_t n)
     }
 }
 
-float K(cpu_dot)(const float *a, const float *b, int n)
-{
-    vf sum = {0};
-    for (int i = 0; i < n; i += VW) sum += load_head(a + i, n - i) * load_head(b + i, n - i);
-    return v_sum(sum);
-}
-
 static inline float wide(uint16_t x)
 {
     uint32_t bits = (uint32_t)x << 16;

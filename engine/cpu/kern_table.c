@@ -34,7 +34,6 @@ const struct cpu_kern K(cpu_kern) = {
     .rope = K(cpu_rope),
     .max4 = K(cpu_max4),
     .clamp = K(cpu_clamp),
-    .dot = K(cpu_dot),
     .memory_token = K(cpu_memory_token),
     .widen = K(cpu_widen),
     .narrow = K(cpu_narrow),

@@ -76,7 +76,8 @@ void cpu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
     }
 }
 
-/* The hidden layer is used in steps of so many columns; where a thread makes it for itself, a step stays in the cache. */
+/* The hidden layer is used in steps of so many columns; where a thread makes it for itself, a step stays in the
+ * cache. */
 enum { HIDDEN = 512 };
 
 /* y [m][columns from first_column] += the part of fc2 that hidden columns first .. first+width-1 contribute */

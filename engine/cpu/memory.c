@@ -126,8 +126,8 @@ static void pack_block(const struct cpu_backend *cpu, const struct memories *m, 
     cpu_affine(cpu, key, d, input, dim, count, m->kproj, 0, d, S2_ACT_NONE, false);
     for (int i = 0; i < count; i++)
         if (turn[i]) kern->rope(key + i * d, turn[i], d);
-    kern->keys_pack(packed_keys, key, d, first, count, keys, d);
-    kern->values_pack(packed_values, value, dim, first, count, keys, dim);
+    kern->keys_pack(packed_keys, key, d, first, count, d);
+    kern->values_pack(packed_values, value, dim, first, count, dim);
 }
 
 void cpu_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const struct s2_bank *bank,
