@@ -11,17 +11,12 @@ CFLAGS ?= -O2 -g
 WERROR ?=
 Q := $(if $(V),,@)
 
-PKGS := libavformat libavcodec libavfilter libswscale libavutil libcjson libpng
+PKGS := libavformat libavcodec libswscale libavutil libcjson libpng
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
 base_cflags = -std=gnu11 $(CFLAGS) $(WARN) $(WERROR) -fopenmp -pthread -fno-math-errno -ffp-contract=off -MMD -MP $(EXTRA)
 pkg_cflags := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(DNNL_LIBS) $(cuda_libs) -lm -lz
+LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(cuda_libs) -lm -lz
 link = $(CC) $(CFLAGS) $(EXTRA) -fopenmp -pthread
-
-# oneDNN (2.x or 3.x) does the CPU's matrix products; without it the plain C kernels do.
-HAVE_DNNL := $(shell $(CC) -include dnnl.h -fsyntax-only -x c /dev/null 2>/dev/null && echo 1)
-DNNL_LIBS := $(if $(HAVE_DNNL),-ldnnl)
-cpu_cflags := $(if $(HAVE_DNNL),-DHAVE_DNNL)
 
 # With a CUDA toolkit (CUDA_HOME, or nvcc on the PATH) the GPU backend is built in; CUDA= leaves it out. Code for
 # Ampere and Hopper, and PTX for what comes after; CUDA_ARCH=90 builds for one GPU alone.
@@ -64,7 +59,7 @@ test_bins := $(if $(unit_src),$(B)/tests/unit) $(if $(kcheck_src),$(B)/tests/kch
 jobs := $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || sysctl -n hw.ncpu))
 
 all: $(B)/sam2track
-	$(Q)echo "built $(B)/sam2track ($(if $(HAVE_DNNL),CPU with oneDNN,CPU without oneDNN: slow); $(if $(CUDA),GPUs of compute capability $(CUDA_ARCH) and newer,no CUDA backend in this build))"
+	$(Q)echo "built $(B)/sam2track ($(if $(CUDA),CPU and GPUs of compute capability $(firstword $(CUDA_ARCH)) and newer,CPU only; no CUDA backend in this build))"
 
 $(B)/sam2track: $(call obj,$(cmd_src)) $(B)/libsam2track.a
 	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
@@ -73,13 +68,13 @@ $(B)/libsam2track.a: $(lib_obj)
 	$(Q)echo "  AR    $@"; rm -f $@; $(AR) rcs $@ $^
 
 # Everything is compiled anew when the compiler or its flags change.
-flags := $(CC) $(base_cflags) $(pkg_cflags) $(cpu_cflags) $(cuda_cflags) $(cuda_gen)
+flags := $(CC) $(base_cflags) $(pkg_cflags) $(cuda_cflags) $(cuda_gen)
 $(B)/flags: FORCE
 	$(Q)mkdir -p $(@D); echo '$(flags)' | cmp -s - $@ || echo '$(flags)' >$@
 $(lib_obj) $(call obj,$(cmd_src)) $(call test_obj,$(unit_src) $(kcheck_src) $(scene_src) $(clip_src) tests/json_main.c): $(B)/flags
 
 $(B)/engine/%.o: engine/%.c
-	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cpu_cflags) -Iengine -c -o $@ $<
+	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) -Iengine -c -o $@ $<
 $(B)/formats/%.o: formats/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -c -o $@ $<
 $(B)/cmd/%.o: cmd/%.c
@@ -87,7 +82,7 @@ $(B)/cmd/%.o: cmd/%.c
 $(B)/cuda/%.o: cuda/%.cu
 	$(Q)mkdir -p $(@D); echo "  NVCC  $<"; $(CUDA_HOME)/bin/nvcc $(cuda_flags) -MD -MP -MF $(B)/cuda/$*.d -c -o $@ $<
 $(B)/tests/obj/%.o: tests/%.c
-	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cpu_cflags) $(cuda_cflags) $(pkg_cflags) -Iengine -c -o $@ $<
+	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -Iengine -c -o $@ $<
 paste := \#\#
 define kern_rule
 $(B)/engine/cpu/%.$(1).o: engine/cpu/%.c

@@ -1,9 +1,6 @@
 /* attention.c - multi-head attention and Hiera's window attention. */
 #include "cpu.h"
 
-/* Most queries of a piece: more make better use of each packed key, but their state must stay in the cache. */
-enum { QUERIES = 224 };
-
 void cpu_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, struct s2_tensor k,
                    struct s2_tensor v, int heads)
 {
@@ -11,8 +8,8 @@ void cpu_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q
     struct cpu_backend *cpu = cpu_of(be);
     const struct cpu_kern *kern = cpu->kern;
     const int d = q.c / heads, queries = q.h * q.w, keys = k.h * k.w;
-    const int step = cpu_piece(cpu, (int64_t)queries * heads, kern->rows, QUERIES);
-    const int blocks = (keys + kern->key_block - 1) / kern->key_block, pieces = (queries + step - 1) / step;
+    const int step = cpu_piece(cpu, (int64_t)queries * heads, kern->rows, CPU_QUERIES);
+    const int blocks = (keys + CPU_KEYS - 1) / CPU_KEYS, pieces = (queries + step - 1) / step;
     const size_t key_size = kern->keys_size(keys, d), value_size = kern->values_size(keys, d);
     if (!cpu_scratch(cpu, (key_size + value_size) * (size_t)heads * sizeof(float),
                      kern->attend_size(step, d, d) * sizeof(float)))
@@ -22,13 +19,13 @@ void cpu_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q
     for (int n = 0; n < q.n; n++) {
         CPU_PARALLEL_FOR(cpu, (int64_t)keys * q.c / 8)
         for (int piece = 0; piece < heads * blocks; piece++) {
-            const int head = piece / blocks, first = piece % blocks * kern->key_block;
-            const int count = cpu_min(keys - first, kern->key_block);
+            const int head = piece / blocks, first = piece % blocks * CPU_KEYS;
+            const int count = cpu_min(keys - first, CPU_KEYS);
             const int64_t token = (int64_t)n * keys + first;
             kern->keys_pack(packed_keys + (size_t)head * key_size, cpu_token(k, token) + head * d, k.ld, first, count,
-                            keys, d);
+                            d);
             kern->values_pack(packed_values + (size_t)head * value_size, cpu_token(v, token) + head * d, v.ld, first,
-                              count, keys, d);
+                              count, d);
         }
         CPU_PARALLEL_FOR(cpu, (int64_t)queries * keys * q.c / 128)
         for (int piece = 0; piece < heads * pieces; piece++) {

@@ -14,20 +14,38 @@ static inline void copy(float *to, const float *from, int n)
     for (; i < n; i++) to[i] = from[i];
 }
 
-/* to [k*k*c] = the neighbourhood of x whose top left tap is (top, left), zeros outside */
-static void gather(float *to, struct s2_tensor x, int image, int top, int left, int k)
+/* One kernel row of `count` neighbourhoods, `pitch` floats apart: k pixels of c channels from pixel `left` on, the next
+ * neighbourhood `stride` pixels further; zeros outside of the line of `width` pixels. */
+static void gather_line(float *to, ptrdiff_t pitch, const float *line, int width, int c, int left, int count,
+                        const struct s2_conv *conv)
 {
-    const int from = left < 0 ? -left : 0, until = x.w - left < k ? x.w - left : k;
-    for (int ky = 0; ky < k; ky++, to += k * x.c) {
-        const int row = top + ky;
-        if (row < 0 || row >= x.h || until <= from) {
-            memset(to, 0, (size_t)k * (size_t)x.c * sizeof *to);
+    const int k = conv->k, n = k * c;
+    for (int i = 0; i < count; i++, left += conv->stride, to += pitch) {
+        if (left >= 0 && left + k <= width) {
+            copy(to, line + (ptrdiff_t)left * c, n);
             continue;
         }
-        const float *src = cpu_token(x, ((int64_t)image * x.h + row) * x.w + left + from);
-        for (int i = 0; i < from * x.c; i++) to[i] = 0;
-        copy(to + from * x.c, src, (until - from) * x.c);
-        for (int i = until * x.c; i < k * x.c; i++) to[i] = 0;
+        for (int kx = 0; kx < k; kx++)
+            for (int j = 0; j < c; j++) {
+                const bool inside = left + kx >= 0 && left + kx < width;
+                to[kx * c + j] = inside ? line[(ptrdiff_t)(left + kx) * c + j] : 0;
+            }
+    }
+}
+
+/* to [count][k*k*c] = the neighbourhoods of output pixels first .. first+count-1 of one row */
+static void gather(float *to, struct s2_tensor x, int image, int row, int first, int count, const struct s2_conv *conv)
+{
+    const int n = conv->k * x.c;
+    const ptrdiff_t pitch = (ptrdiff_t)conv->k * n;
+    for (int ky = 0; ky < conv->k; ky++, to += n) {
+        const int source = row * conv->stride - conv->pad + ky;
+        if (source >= 0 && source < x.h) {
+            const float *line = cpu_token(x, ((int64_t)image * x.h + source) * x.w);
+            gather_line(to, pitch, line, x.w, x.c, first * conv->stride - conv->pad, count, conv);
+        } else {
+            for (int i = 0; i < count; i++) memset(to + i * pitch, 0, (size_t)n * sizeof *to);
+        }
     }
 }
 
@@ -40,10 +58,8 @@ static void conv_dense(struct cpu_backend *cpu, struct s2_tensor y, struct s2_te
     CPU_PARALLEL_FOR(cpu, s2_tokens(y) * w->in * w->out / 256)
     for (int piece = 0; piece < y.n * y.h * pieces; piece++) {
         const int row = piece / pieces, first = piece % pieces * step, count = cpu_min(y.w - first, step);
-        const int top = row % y.h * conv->stride - conv->pad;
         float *in = cpu_local(cpu);
-        for (int i = 0; i < count; i++)
-            gather(in + (ptrdiff_t)i * w->in, x, row / y.h, top, (first + i) * conv->stride - conv->pad, conv->k);
+        gather(in, x, row / y.h, row % y.h, first, count, conv);
         cpu_affine(cpu, cpu_token(y, (int64_t)row * y.w + first), y.ld, in, w->in, count, w, 0, w->out, act, false);
     }
 }

@@ -108,6 +108,8 @@ void cpu_scatter(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, co
 void cpu_clamp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, float lo, float hi);
 
 /* attention.c */
+/* Most queries of a piece: more make better use of each packed key, but their state must stay in the cache. */
+enum { CPU_QUERIES = 224 };
 void cpu_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, struct s2_tensor k, struct s2_tensor v,
                    int heads);
 void cpu_window_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor qkv, const struct s2_linear *,

@@ -26,6 +26,9 @@ struct cpu_product {
     enum s2_act act;
 };
 
+/* Keys of an attention step: packing and attention go by blocks of so many. */
+enum { CPU_KEYS = 256 };
+
 /* One-head attention of query rows against packed keys and values, see cpu_keys_*. */
 struct cpu_attend {
     const float *q, *keys, *values; /* q rows ldq apart; keys and values packed */
@@ -56,9 +59,8 @@ struct cpu_axis {
 
 struct cpu_kern {
     const char *name;
-    int panel;     /* columns of a packed panel */
-    int rows;      /* rows of a register tile: cuts in multiples of it cost least */
-    int key_block; /* keys of an attention step */
+    int panel; /* columns of a packed panel */
+    int rows;  /* rows of a register tile: cuts in multiples of it cost least */
 
     /* dst[panel][k][panel columns] from B[i][j] = b[i*row + j*col], i < k, j < n; columns behind n are 0 */
     void (*pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdiff_t col);
@@ -67,10 +69,10 @@ struct cpu_kern {
     /* floats that the keys and values of n_keys keys take when packed */
     size_t (*keys_size)(int n_keys, int d);
     size_t (*values_size)(int n_keys, int dv);
-    /* pack keys first .. first+count-1 of n_keys; first is a multiple of key_block, count at most key_block;
+    /* pack keys first .. first+count-1; first is a multiple of CPU_KEYS, count is CPU_KEYS but for the last ones;
      * k and v point to key `first` */
-    void (*keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int n_keys, int d);
-    void (*values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int n_keys, int dv);
+    void (*keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int d);
+    void (*values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int dv);
     /* rows first .. first+count-1; local holds attend_size(count, d, dv) floats */
     size_t (*attend_size)(int count, int d, int dv);
     void (*attend)(const struct cpu_attend *, int first, int count, float *local);
@@ -83,7 +85,6 @@ struct cpu_kern {
     void (*rope)(float *x, const float *table, int c);                         /* one token */
     void (*max4)(float *y, const float *a, const float *b, const float *c, const float *d, size_t n);
     void (*clamp)(float *y, const float *x, float lo, float hi, size_t n);
-    float (*dot)(const float *a, const float *b, int n);
     /* y = the bf16 memory token + pe + tpos */
     void (*memory_token)(float *y, const uint16_t *mem, const float *pe, const float *tpos, int n);
     void (*widen)(float *y, const uint16_t *x, size_t n);  /* bf16 to f32 */
@@ -116,8 +117,8 @@ void K(cpu_pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdif
 void K(cpu_product)(const struct cpu_product *);
 size_t K(cpu_keys_size)(int n_keys, int d);
 size_t K(cpu_values_size)(int n_keys, int dv);
-void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int n_keys, int d);
-void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int n_keys, int dv);
+void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int d);
+void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int dv);
 size_t K(cpu_attend_size)(int count, int d, int dv);
 void K(cpu_attend)(const struct cpu_attend *, int first, int count, float *local);
 size_t K(cpu_window_size)(int keys, int d);
@@ -128,7 +129,6 @@ void K(cpu_axpy)(float *y, const float *a, const float *b, float s, size_t n);
 void K(cpu_rope)(float *x, const float *table, int c);
 void K(cpu_max4)(float *y, const float *a, const float *b, const float *c, const float *d, size_t n);
 void K(cpu_clamp)(float *y, const float *x, float lo, float hi, size_t n);
-float K(cpu_dot)(const float *a, const float *b, int n);
 void K(cpu_memory_token)(float *y, const uint16_t *mem, const float *pe, const float *tpos, int n);
 void K(cpu_widen)(float *y, const uint16_t *x, size_t n);
 void K(cpu_narrow)(uint16_t *y, const float *x, size_t n);

@@ -1,15 +1,14 @@
 /* kern_attention.c - one-head attention that never writes the score matrix: blocks of queries over blocks of
  * keys with a running maximum and sum (Dao et al., "FlashAttention", 2022), products on register tiles.
  *
- * Packed keys: panels of PANEL keys, each [d][PANEL]. Packed values: per block of KEYS keys, panels of PANEL
- * channels, each [KEYS][PANEL]. What is behind the last key or channel is 0. */
+ * Packed keys: panels of PANEL keys, each [d][PANEL]. Packed values: per block of CPU_KEYS keys, panels of PANEL
+ * channels, each [CPU_KEYS][PANEL]. What is behind the last key or channel is 0. */
 #include "kern.h"
 #include "vec.h"
 
 #include <math.h>
 
-#define KEYS 256
-#define PAD  16 /* floats added to row strides, so that rows do not meet in the same cache set */
+#define PAD 16 /* floats added to row strides, so that rows do not meet in the same cache set */
 
 static inline int round_up(int n, int unit)
 {
@@ -23,21 +22,19 @@ size_t K(cpu_keys_size)(int n_keys, int d)
 
 size_t K(cpu_values_size)(int n_keys, int dv)
 {
-    return (size_t)round_up(n_keys, KEYS) * (size_t)round_up(dv, PANEL);
+    return (size_t)round_up(n_keys, CPU_KEYS) * (size_t)round_up(dv, PANEL);
 }
 
-void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int n_keys, int d)
+void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int d)
 {
-    (void)n_keys;
     K(cpu_pack)(keys + (ptrdiff_t)first * d, k, d, count, 1, ldk);
 }
 
-void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int n_keys, int dv)
+void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int dv)
 {
     float *dst = values + (ptrdiff_t)first * round_up(dv, PANEL);
     int used = round_up(count, PANEL);
-    (void)n_keys;
-    for (int c = 0; c < dv; c += PANEL, dst += KEYS * PANEL) {
+    for (int c = 0; c < dv; c += PANEL, dst += CPU_KEYS * PANEL) {
         int cols = dv - c < PANEL ? dv - c : PANEL;
         for (int i = 0; i < used; i++) {
             if (i < count) memcpy(dst + i * PANEL, v + i * ldv + c, (size_t)cols * sizeof *dst);
@@ -56,7 +53,7 @@ struct state {
 
 static struct state state_in(float *local, int count, int d, int dv)
 {
-    struct state t = {.ldq = round_up(d, VW) + PAD, .lds = KEYS + PAD, .ldo = round_up(dv, PANEL) + PAD};
+    struct state t = {.ldq = round_up(d, VW) + PAD, .lds = CPU_KEYS + PAD, .ldo = round_up(dv, PANEL) + PAD};
     t.q = local;
     t.s = t.q + count * t.ldq;
     t.o = t.s + count * t.lds;
@@ -108,30 +105,30 @@ void K(cpu_attend)(const struct cpu_attend *p, int first, int count, float *loca
     }
     memset(t.o, 0, (size_t)(count * t.ldo) * sizeof *t.o);
     memset(t.l, 0, (size_t)(count * VW) * sizeof *t.l);
-    for (int key = 0; key < p->n_keys; key += KEYS) {
-        int n = p->n_keys - key < KEYS ? p->n_keys - key : KEYS, padded = round_up(n, VW);
-        K(cpu_product)
-        (&(struct cpu_product){.m = count,
-                               .n = padded,
-                               .k = p->d,
-                               .a = t.q,
-                               .lda = t.ldq,
-                               .b = p->keys + (ptrdiff_t)key * p->d,
-                               .panel_stride = (ptrdiff_t)p->d * PANEL,
-                               .c = t.s,
-                               .ldc = t.lds});
+    for (int key = 0; key < p->n_keys; key += CPU_KEYS) {
+        int n = p->n_keys - key < CPU_KEYS ? p->n_keys - key : CPU_KEYS, padded = round_up(n, VW);
+        const struct cpu_product scores = {.m = count,
+                                           .n = padded,
+                                           .k = p->d,
+                                           .a = t.q,
+                                           .lda = t.ldq,
+                                           .b = p->keys + (ptrdiff_t)key * p->d,
+                                           .panel_stride = (ptrdiff_t)p->d * PANEL,
+                                           .c = t.s,
+                                           .ldc = t.lds};
+        const struct cpu_product outputs = {.m = count,
+                                            .n = width,
+                                            .k = n,
+                                            .a = t.s,
+                                            .lda = t.lds,
+                                            .b = p->values + (ptrdiff_t)key * panels,
+                                            .panel_stride = CPU_KEYS * PANEL,
+                                            .c = t.o,
+                                            .ldc = t.ldo,
+                                            .accumulate = true};
+        K(cpu_product)(&scores);
         for (int i = 0; i < count; i++) weigh_row(&t, i, n, padded, width);
-        K(cpu_product)
-        (&(struct cpu_product){.m = count,
-                               .n = width,
-                               .k = n,
-                               .a = t.s,
-                               .lda = t.lds,
-                               .b = p->values + (ptrdiff_t)key * panels,
-                               .panel_stride = KEYS * PANEL,
-                               .c = t.o,
-                               .ldc = t.ldo,
-                               .accumulate = true});
+        K(cpu_product)(&outputs);
     }
     for (int i = 0; i < count; i++) {
         float inverse = 1.0f / v_sum(v_load(t.l + i * VW));

@@ -1,4 +1,5 @@
-/* kern_image.c - the two passes of Pillow's 8-bit resampling; integers, so every instruction set gives the same bytes. */
+/* kern_image.c - the two passes of Pillow's 8-bit resampling; integers, so that every instruction set gives the same
+ * bytes. */
 #include "kern.h"
 
 #include <string.h>

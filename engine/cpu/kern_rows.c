@@ -144,13 +144,6 @@ void K(cpu_clamp)(float *y, const float *x, float lo, float hi, size_t n)
     }
 }
 
-float K(cpu_dot)(const float *a, const float *b, int n)
-{
-    vf sum = {0};
-    for (int i = 0; i < n; i += VW) sum += load_head(a + i, n - i) * load_head(b + i, n - i);
-    return v_sum(sum);
-}
-
 static inline float wide(uint16_t x)
 {
     uint32_t bits = (uint32_t)x << 16;
@@ -231,7 +224,7 @@ void K(cpu_depthwise)(float *y, const float *x, const float *w, int width, int t
     const int fast = taps == 7 ? width / 4 * 4 : 0;
     for (int c = 0; c < n; c += VW) {
         const int done = n - c >= VW ? fast : 0;
-        depthwise_seven(y + c, x + c, w + c, done, n);
+        if (done) depthwise_seven(y + c, x + c, w + c, done, n);
         depthwise_lane(y + done * n, x + done * n, w, width - done, taps, n, c);
     }
 }

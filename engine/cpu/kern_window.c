@@ -95,16 +95,16 @@ static void weigh(float *s, ptrdiff_t lds, int n, int queries, float *inverse)
 static void score(const struct cpu_window *p, const struct memory *m, const float *keys, int rows, int queries,
                   float *s)
 {
-    K(cpu_product)
-    (&(struct cpu_product){.m = rows,
-                           .n = queries,
-                           .k = p->d,
-                           .a = keys,
-                           .lda = p->token,
-                           .b = m->queries,
-                           .panel_stride = (ptrdiff_t)p->d * PANEL,
-                           .c = s,
-                           .ldc = m->lds});
+    const struct cpu_product product = {.m = rows,
+                                        .n = queries,
+                                        .k = p->d,
+                                        .a = keys,
+                                        .lda = p->token,
+                                        .b = m->queries,
+                                        .panel_stride = (ptrdiff_t)p->d * PANEL,
+                                        .c = s,
+                                        .ldc = m->lds};
+    K(cpu_product)(&product);
 }
 
 void K(cpu_window)(const struct cpu_window *p, float *local)
@@ -126,17 +126,17 @@ void K(cpu_window)(const struct cpu_window *p, float *local)
     }
     float *inverse = m.rows; /* the rows are done with */
     weigh(m.s, m.lds, n, padded, inverse);
-    K(cpu_product)
-    (&(struct cpu_product){.m = queries,
-                           .n = round_up(p->d, VW),
-                           .k = n,
-                           .a = m.s,
-                           .lda = 1,
-                           .step = m.lds,
-                           .b = m.values,
-                           .panel_stride = (ptrdiff_t)n * PANEL,
-                           .c = m.o,
-                           .ldc = m.ldo});
+    const struct cpu_product outputs = {.m = queries,
+                                        .n = round_up(p->d, VW),
+                                        .k = n,
+                                        .a = m.s,
+                                        .lda = 1,
+                                        .step = m.lds,
+                                        .b = m.values,
+                                        .panel_stride = (ptrdiff_t)n * PANEL,
+                                        .c = m.o,
+                                        .ldc = m.ldo};
+    K(cpu_product)(&outputs);
     const int out_w = p->pool ? p->w / 2 : p->w;
     for (int i = 0; i < queries; i++) {
         float *y = p->y + i / out_w * p->y_row + i % out_w * p->y_token;

@@ -6,18 +6,19 @@
 void cpu_affine(const struct cpu_backend *cpu, float *c, ptrdiff_t ldc, const float *a, ptrdiff_t lda, int m,
                 const struct cpu_matrix *w, int first, int columns, enum s2_act act, bool accumulate)
 {
-    cpu->kern->product(&(struct cpu_product){.m = m,
-                                             .n = columns,
-                                             .k = w->in,
-                                             .a = a,
-                                             .lda = lda,
-                                             .b = w->packed + (ptrdiff_t)first * w->in,
-                                             .panel_stride = (ptrdiff_t)cpu->kern->panel * w->in,
-                                             .bias = w->bias + first,
-                                             .c = c,
-                                             .ldc = ldc,
-                                             .act = act,
-                                             .accumulate = accumulate});
+    const struct cpu_product p = {.m = m,
+                                  .n = columns,
+                                  .k = w->in,
+                                  .a = a,
+                                  .lda = lda,
+                                  .b = w->packed + (ptrdiff_t)first * w->in,
+                                  .panel_stride = (ptrdiff_t)cpu->kern->panel * w->in,
+                                  .bias = w->bias + first,
+                                  .c = c,
+                                  .ldc = ldc,
+                                  .act = act,
+                                  .accumulate = accumulate};
+    cpu->kern->product(&p);
 }
 
 /* Most rows of a piece: they stay in the second-level cache while the weights stream past. */
@@ -75,27 +76,36 @@ void cpu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
     }
 }
 
-/* The hidden layer is made and used in steps of so many columns, so that it stays in the cache. */
+/* The hidden layer is used in steps of so many columns; where a thread makes it for itself, a step stays in the
+ * cache. */
 enum { HIDDEN = 512 };
 
-static void mlp_rows(const struct cpu_backend *cpu, float *y, const float *x, int m, const struct cpu_matrix *fc1,
-                     enum s2_act act, const struct cpu_matrix *fc2, float *hidden)
+/* y [m][columns from first_column] += the part of fc2 that hidden columns first .. first+width-1 contribute */
+static void second_layer(const struct cpu_backend *cpu, float *y, ptrdiff_t ldy, const float *hidden, ptrdiff_t ldh,
+                         int m, const struct cpu_matrix *fc2, int first, int width, int first_column, int columns)
 {
     const int panel = cpu->kern->panel;
+    const struct cpu_product p = {.m = m,
+                                  .n = columns,
+                                  .k = width,
+                                  .a = hidden,
+                                  .lda = ldh,
+                                  .b = fc2->packed + (ptrdiff_t)first_column * fc2->in + (ptrdiff_t)first * panel,
+                                  .panel_stride = (ptrdiff_t)panel * fc2->in,
+                                  .bias = first == 0 ? fc2->bias + first_column : NULL,
+                                  .c = y + first_column,
+                                  .ldc = ldy,
+                                  .accumulate = true};
+    cpu->kern->product(&p);
+}
+
+static void mlp_rows(const struct cpu_backend *cpu, float *y, ptrdiff_t ldy, const float *x, int m,
+                     const struct cpu_matrix *fc1, enum s2_act act, const struct cpu_matrix *fc2, float *hidden)
+{
     for (int first = 0; first < fc1->out; first += HIDDEN) {
         const int width = cpu_min(fc1->out - first, HIDDEN);
         cpu_affine(cpu, hidden, width, x, fc1->in, m, fc1, first, width, act, false);
-        cpu->kern->product(&(struct cpu_product){.m = m,
-                                                 .n = fc2->out,
-                                                 .k = width,
-                                                 .a = hidden,
-                                                 .lda = width,
-                                                 .b = fc2->packed + (ptrdiff_t)first * panel,
-                                                 .panel_stride = (ptrdiff_t)panel * fc2->in,
-                                                 .bias = first == 0 ? fc2->bias : NULL,
-                                                 .c = y,
-                                                 .ldc = fc2->out,
-                                                 .accumulate = true});
+        second_layer(cpu, y, ldy, hidden, width, m, fc2, first, width, 0, fc2->out);
     }
 }
 
@@ -120,8 +130,9 @@ static void mlp_few(struct cpu_backend *cpu, struct s2_tensor y, struct s2_tenso
     const int second = cpu_piece(cpu, fc2->out, cpu->kern->panel, fc2->out);
     CPU_PARALLEL_FOR(cpu, (int64_t)m * fc2->in * fc2->out / 256)
     for (int c = 0; c < fc2->out; c += second)
-        cpu_affine(cpu, cpu_token(y, 0) + c, y.ld, hidden, fc1->out, m, fc2, c, cpu_min(fc2->out - c, second),
-                   S2_ACT_NONE, true);
+        for (int k = 0; k < fc2->in; k += HIDDEN)
+            second_layer(cpu, y.data, y.ld, hidden + k, fc1->out, m, fc2, k, cpu_min(fc2->in - k, HIDDEN), c,
+                         cpu_min(fc2->out - c, second));
 }
 
 void cpu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
@@ -130,11 +141,12 @@ void cpu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, cons
     if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
     const int64_t rows = s2_tokens(x);
-    if (rows <= 4 * cpu->kern->rows) {
+    const int few = 2 * cpu->kern->rows;
+    if (rows <= (int64_t)few * cpu->threads) {
         mlp_few(cpu, y, x, norm, fc1->impl, act, fc2->impl);
         return;
     }
-    const int step = cpu_piece(cpu, rows, 1, ROWS);
+    const int piece = cpu_piece(cpu, rows, 1, ROWS), step = piece > few ? piece : few;
     const size_t normed = (size_t)step * (size_t)x.c;
     if (!cpu_scratch(cpu, 0, (normed + (size_t)step * HIDDEN) * sizeof(float))) return;
 
@@ -146,7 +158,7 @@ void cpu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, cons
             cpu->kern->layer_norm(in, cpu_token(x, row), norm, (size_t)m, S2_ACT_NONE);
         else
             memcpy(in, cpu_token(x, row), (size_t)m * (size_t)x.c * sizeof *in);
-        mlp_rows(cpu, cpu_token(y, row), in, m, fc1->impl, act, fc2->impl, in + normed);
+        mlp_rows(cpu, cpu_token(y, row), y.ld, in, m, fc1->impl, act, fc2->impl, in + normed);
     }
 }
 

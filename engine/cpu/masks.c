@@ -31,22 +31,23 @@ void cpu_mask_logits(struct s2_backend *be, struct s2_tensor y, struct s2_tensor
     if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
     const struct cpu_kern *kern = cpu->kern;
-    const int map = u.h * u.w, c = u.c, k = hyper.w, step = kern->key_block, pieces = (map + step - 1) / step;
+    const int map = u.h * u.w, c = u.c, k = hyper.w, step = CPU_KEYS, pieces = (map + step - 1) / step;
     if (!cpu_scratch(cpu, 0, kern->keys_size(step, c) * sizeof(float))) return;
     CPU_PARALLEL_FOR(cpu, (int64_t)u.n * map * c / 4)
     for (int piece = 0; piece < u.n * pieces; piece++) {
         const int n = piece / pieces, first = piece % pieces * step, count = cpu_min(map - first, step);
         float *pixels = cpu_local(cpu);
         kern->pack(pixels, cpu_token(u, (int64_t)n * map + first), c, count, 1, u.ld);
-        kern->product(&(struct cpu_product){.m = k,
-                                            .n = count,
-                                            .k = c,
-                                            .a = cpu_token(hyper, (int64_t)n * k),
-                                            .lda = hyper.ld,
-                                            .b = pixels,
-                                            .panel_stride = (ptrdiff_t)kern->panel * c,
-                                            .c = (float *)y.data + (int64_t)n * k * map + first,
-                                            .ldc = map});
+        const struct cpu_product logits = {.m = k,
+                                           .n = count,
+                                           .k = c,
+                                           .a = cpu_token(hyper, (int64_t)n * k),
+                                           .lda = hyper.ld,
+                                           .b = pixels,
+                                           .panel_stride = (ptrdiff_t)kern->panel * c,
+                                           .c = (float *)y.data + (int64_t)n * k * map + first,
+                                           .ldc = map};
+        kern->product(&logits);
     }
 }
 

@@ -110,24 +110,24 @@ static const float *read_key(const struct cpu_backend *cpu, const struct memorie
 }
 
 /* What packing a block of keys needs beside: the block's values, projection inputs, keys. */
-static size_t block_size(const struct cpu_kern *kern, const struct memories *m)
+static size_t block_size(const struct memories *m)
 {
-    return (size_t)kern->key_block * (size_t)(2 * m->bank->dim + m->kproj->out);
+    return (size_t)CPU_KEYS * (size_t)(2 * m->bank->dim + m->kproj->out);
 }
 
 static void pack_block(const struct cpu_backend *cpu, const struct memories *m, int n, int first, int keys,
                        float *packed_keys, float *packed_values, float *local)
 {
     const struct cpu_kern *kern = cpu->kern;
-    const int dim = m->bank->dim, d = m->kproj->out, count = cpu_min(keys - first, kern->key_block);
-    float *value = local, *input = value + kern->key_block * dim, *key = input + kern->key_block * dim;
-    const float *turn[256];
+    const int dim = m->bank->dim, d = m->kproj->out, count = cpu_min(keys - first, CPU_KEYS);
+    float *value = local, *input = value + CPU_KEYS * dim, *key = input + CPU_KEYS * dim;
+    const float *turn[CPU_KEYS];
     for (int i = 0; i < count; i++) turn[i] = read_key(cpu, m, n, first + i, value + i * dim, input + i * dim);
     cpu_affine(cpu, key, d, input, dim, count, m->kproj, 0, d, S2_ACT_NONE, false);
     for (int i = 0; i < count; i++)
         if (turn[i]) kern->rope(key + i * d, turn[i], d);
-    kern->keys_pack(packed_keys, key, d, first, count, keys, d);
-    kern->values_pack(packed_values, value, dim, first, count, keys, dim);
+    kern->keys_pack(packed_keys, key, d, first, count, d);
+    kern->values_pack(packed_values, value, dim, first, count, dim);
 }
 
 void cpu_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const struct s2_bank *bank,
@@ -139,8 +139,8 @@ void cpu_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2_t
     const struct cpu_kern *kern = cpu->kern;
     const struct memories m = {bank, table, kproj->impl, pe, tpos, rope, ptr_pos};
     const int queries = q.h * q.w, d = kproj->out, dim = bank->dim;
-    const int step = cpu_piece(cpu, queries, kern->rows, 224);
-    const size_t pack = block_size(kern, &m), attend = kern->attend_size(step, d, dim);
+    const int step = cpu_piece(cpu, queries, kern->rows, CPU_QUERIES);
+    const size_t pack = block_size(&m), attend = kern->attend_size(step, d, dim);
     const size_t key_size = kern->keys_size(key_capacity(&m), d), value_size = kern->values_size(key_capacity(&m), dim);
     if (!cpu_scratch(cpu, (key_size + value_size) * sizeof(float), (pack > attend ? pack : attend) * sizeof(float)))
         return;
@@ -153,7 +153,7 @@ void cpu_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2_t
             continue;
         }
         CPU_PARALLEL_FOR(cpu, CPU_WORTH)
-        for (int first = 0; first < keys; first += kern->key_block)
+        for (int first = 0; first < keys; first += CPU_KEYS)
             pack_block(cpu, &m, n, first, keys, packed_keys, packed_values, cpu_local(cpu));
         const struct cpu_attend a = {.q = cpu_token(q, (int64_t)n * queries),
                                      .ldq = q.ld,
