@@ -82,7 +82,7 @@ $(B)/cmd/%.o: cmd/%.c
 $(B)/cuda/%.o: cuda/%.cu
 	$(Q)mkdir -p $(@D); echo "  NVCC  $<"; $(CUDA_HOME)/bin/nvcc $(cuda_flags) -MD -MP -MF $(B)/cuda/$*.d -c -o $@ $<
 $(B)/tests/obj/%.o: tests/%.c
-	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -Iengine -c -o $@ $<
+	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cuda_cflags) $(pkg_cflags) -Iengine -c -o $@ $<
 paste := \#\#
 define kern_rule
 $(B)/engine/cpu/%.$(1).o: engine/cpu/%.c
