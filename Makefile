@@ -132,16 +132,21 @@ bench:
 
 FUZZ_SECONDS ?= 20
 fuzz_names := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-fuzz_flags := -std=gnu11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -pthread
+fuzz_flags := -std=gnu11 -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -pthread -MMD -MP
+fuzz_lib := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(formats_src) engine/base.c)
 
 fuzz: $(addprefix $(B)/fuzz/,$(fuzz_names))
 	$(Q)for f in $(fuzz_names); do \
-		mkdir -p $(B)/fuzz/corpus_$$f; echo "$$f, $(FUZZ_SECONDS) s"; \
-		$(B)/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=1024 -timeout=10 -print_final_stats=0 -verbosity=0 \
-			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus_$$f $(wildcard tests/data/$$f) || exit 1; done
+		mkdir -p $(B)/fuzz/corpus_$$f; \
+		$(B)/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=1024 -timeout=10 -artifact_prefix=$(B)/fuzz/$$f- \
+			$(B)/fuzz/corpus_$$f $$([ $$f != fuzz_pt ] || echo tests/data/checkpoints) >$(B)/fuzz/$$f.log 2>&1 || { tail -n 60 $(B)/fuzz/$$f.log; exit 1; }; \
+		echo "$$f: $$(grep '^Done' $(B)/fuzz/$$f.log)"; done
 
-$(B)/fuzz/%: tests/fuzz/%.c $(formats_src) $(wildcard formats/*.h) engine/base.c engine/base.h
-	$(Q)mkdir -p $(@D); echo "  FUZZ  $@"; clang $(fuzz_flags) $(pkg_cflags) -o $@ $(filter %.c,$^) $(LIBS)
+$(B)/fuzz/obj/%.o: %.c
+	$(Q)mkdir -p $(@D); echo "  FUZZ  $<"; clang $(fuzz_flags) -fsanitize=fuzzer-no-link $(pkg_cflags) -c -o $@ $<
+$(B)/fuzz/%: $(B)/fuzz/obj/tests/fuzz/%.o $(fuzz_lib)
+	$(Q)echo "  LD    $@"; clang $(fuzz_flags) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+.SECONDARY: $(patsubst %,$(B)/fuzz/obj/tests/fuzz/%.o,$(fuzz_names)) $(fuzz_lib)
 
 # ------------------------------------------------------------------ install
 

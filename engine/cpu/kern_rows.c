@@ -201,20 +201,20 @@ static void depthwise_lane(float *y, const float *x, const float *w, int width, 
 static void depthwise_seven(float *y, const float *x, const float *w, int width, int n)
 {
     vf tap[7];
-#pragma GCC unroll 7
+    UNROLL
     for (int t = 0; t < 7; t++) tap[t] = v_load(w + t * n);
     for (int i = 0; i < width; i += 4, y += 4 * n, x += 4 * n) {
         vf sum[4];
-#pragma GCC unroll 4
+        UNROLL
         for (int o = 0; o < 4; o++) sum[o] = v_load(y + o * n);
-#pragma GCC unroll 10
+        UNROLL
         for (int t = 0; t < 10; t++) {
             const vf v = v_load(x + t * n);
-#pragma GCC unroll 4
+            UNROLL
             for (int o = 0; o < 4; o++)
                 if (t >= o && t - o < 7) sum[o] += v * tap[t - o];
         }
-#pragma GCC unroll 4
+        UNROLL
         for (int o = 0; o < 4; o++) v_store(y + o * n, sum[o]);
     }
 }

@@ -22,10 +22,11 @@ static inline __attribute__((always_inline)) void tile_fixed(const struct tile *
 {
     vf acc[TILE_ROWS][2];
     const ptrdiff_t lda = t->lda, step = t->step, ldc = t->ldc;
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
         for (int j = 0; j < vecs; j++) acc[i][j] = (vf){0};
+    }
     const float *a = t->a, *b = t->b;
     const char *next = t->next;
     const ptrdiff_t pace = t->pace;
@@ -33,21 +34,23 @@ static inline __attribute__((always_inline)) void tile_fixed(const struct tile *
         vf col[2];
         __builtin_prefetch(next, 0, 2);
         next += pace;
-#pragma GCC unroll 2
+        UNROLL
         for (int j = 0; j < vecs; j++) col[j] = v_load(b + j * VW);
-#pragma GCC unroll 14
-        for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            UNROLL
             for (int j = 0; j < vecs; j++) acc[i][j] += a[i * lda] * col[j];
+        }
     }
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
         for (int j = 0; j < vecs; j++) {
             float *c = t->c + i * ldc + j * VW;
             if (t->bias) acc[i][j] += v_load(t->bias + j * VW);
             v_store(c, t->add ? v_load(c) + acc[i][j] : acc[i][j]);
         }
+    }
 }
 
 #define TILE_CASE(rows)                                                                                                \

@@ -23,6 +23,13 @@
 #endif
 #define PANEL (2 * VW) /* columns of a packed panel */
 
+/* The following loop of constant length is written out, so that arrays of vectors become registers. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 typedef float vf __attribute__((vector_size(VW * 4)));
 typedef int32_t vi __attribute__((vector_size(VW * 4)));
 typedef uint16_t vh __attribute__((vector_size(VW * 2)));

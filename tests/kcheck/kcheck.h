@@ -24,7 +24,8 @@ struct kc_run {
 };
 extern struct kc_run kc;
 
-#define KC_EACH(s)          for (int s = kc.bench ? KC_TESTED : KC_ORACLE; s < (kc.bench ? KC_TESTED + 1 : KC_SIDES); s++)
+#define KC_EACH(s) for (int s = kc.bench ? KC_TESTED : KC_ORACLE; s < (kc.bench ? KC_TESTED + 1 : KC_SIDES); s++)
+
 #define KC_CALL(s, op, ...) kc.be[s]->ops->op(kc.be[s], __VA_ARGS__)
 
 /* Calls the operator under test, first with the backend's skip set, when it must not do anything. */
