@@ -134,7 +134,7 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
         {CMD_CHOICE, 0, "precision", NULL, "arithmetic of the model; auto: bf16 on a GPU, fp32 on the CPU",
          .value = &o->precision, .choices = "auto|fp32|bf16|fp16"},
         {CMD_CHOICE, 0, "graph", NULL, "CUDA graphs: record each frame's work once, then replay it", .value = &o->graph,
-         .choices = "auto|on|off"},
+         .choices = "auto|off"},
         {CMD_INTEGER, 0, "threads", "N", "CPU threads", .value = &o->threads, .max = 4096, .fallback = "all cores"},
 
         {CMD_GROUP, .help = "Reports"},

@@ -8,7 +8,7 @@ extern "C" {
 
 #include "../engine/ops.h"
 
-enum cu_graph_mode { CU_GRAPH_AUTO, CU_GRAPH_ON, CU_GRAPH_OFF };
+enum cu_graph_mode { CU_GRAPH_AUTO, CU_GRAPH_OFF };
 
 struct cu_options {
     int device;             /* ordinal */

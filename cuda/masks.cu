@@ -84,8 +84,7 @@ void cu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor tok
 
 /* ------------------------------------------------------------------ hole filling */
 
-/* Components of at most `area` pixels, area small: such a component lies within `area` steps of each of its pixels, so
- * labels spread by minimum over at most a few passes could miss none; union-find over the whole map is as simple. */
+/* Union-find over the whole map; a background pixel's parent is an index of its component, -1 elsewhere. */
 __device__ static int root(const int *parent, int i)
 {
     while (parent[i] != i) i = parent[i];
