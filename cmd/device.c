@@ -62,9 +62,7 @@ static enum s2_status open_cuda(const struct cmd_device_options *o, struct cmd_d
                                        .precision = is(d->precision, "bf16")   ? S2_BF16
                                                     : is(d->precision, "fp16") ? S2_F16
                                                                                : S2_F32,
-                                       .graph = is(o->graph, "off")  ? CU_GRAPH_OFF
-                                                : is(o->graph, "on") ? CU_GRAPH_ON
-                                                                     : CU_GRAPH_AUTO};
+                                       .graph = is(o->graph, "off") ? CU_GRAPH_OFF : CU_GRAPH_AUTO};
     if (!(d->backend = cu_open(&options, err))) return err->status;
     snprintf(d->text, sizeof d->text, "%s", cu_describe(d->backend));
     return S2_OK;
