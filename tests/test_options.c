@@ -215,7 +215,6 @@ Test(track_options, values_of_other_builds_are_refused)
     expect_track_error(S2_E_USAGE, "the number of the GPU is missing", "--device", "cuda:x");
 #endif
     expect_track_error(S2_E_USAGE, "expected auto, cpu, cuda or cuda:N", "--device", "cudada");
-    expect_track_error(S2_E_USAGE, "needs a GPU", "--device=cpu", "--precision", "bf16");
     expect_track_error(S2_E_USAGE, "this build supports auto|fp32|bf16|fp16", "--precision", "fp8");
     expect_track_error(S2_E_USAGE, "this build supports auto|off", "--graph", "on");
     expect_track_error(S2_E_USAGE, "this build supports forward", "--direction", "both");
