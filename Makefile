@@ -11,12 +11,24 @@ CFLAGS ?= -O2 -g
 WERROR ?=
 Q := $(if $(V),,@)
 
-PKGS := libavformat libavcodec libavfilter libswscale libavutil libcjson libpng
+PKGS := libavformat libavcodec libswscale libavutil libcjson libpng
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
 base_cflags = -std=gnu11 $(CFLAGS) $(WARN) $(WERROR) -fopenmp -pthread -fno-math-errno -ffp-contract=off -MMD -MP $(EXTRA)
 pkg_cflags := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -lz
+LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(cuda_libs) -lm -lz
 link = $(CC) $(CFLAGS) $(EXTRA) -fopenmp -pthread
+
+# With a CUDA toolkit (CUDA_HOME, or nvcc on the PATH) the GPU backend is built in; CUDA= leaves it out. Code for
+# Ampere and Hopper, and PTX for what comes after; CUDA_ARCH=90 builds for one GPU alone.
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null)))
+CUDA ?= $(if $(wildcard $(CUDA_HOME)/bin/nvcc),1)
+CUDA_ARCH ?= 80 90
+cuda_src := $(if $(CUDA),$(wildcard cuda/*.cu))
+cuda_gen := $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
+cuda_flags = -std=c++17 -O3 -Xcompiler -Wall,-O2,-fno-strict-aliasing $(cuda_gen)
+cuda_cflags := $(if $(CUDA),-DHAVE_CUDA)
+cuda_libs := $(if $(CUDA),$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a $(CUDA_HOME)/targets/x86_64-linux/lib/libcudart_static.a)) -ldl -lrt -lstdc++)
 
 engine_src := $(wildcard engine/*.c engine/plain/*.c)
 # engine/cpu/kern_*.c are compiled once per instruction set, symbols suffixed by K()
@@ -33,7 +45,8 @@ kern_obj := $(foreach i,$(isas),$(patsubst %.c,$(B)/%.$(i).o,$(kern_src)))
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 test_obj = $(patsubst tests/%.c,$(B)/tests/obj/%.o,$(1))
-lib_obj := $(call obj,$(engine_src) $(cpu_src) $(formats_src)) $(kern_obj)
+cuda_obj := $(patsubst %.cu,$(B)/%.o,$(cuda_src))
+lib_obj := $(call obj,$(engine_src) $(cpu_src) $(formats_src)) $(kern_obj) $(cuda_obj)
 
 # One Criterion binary of all suites and their helpers; the programs beside it have a main of their own.
 unit_src := $(filter-out %_main.c,$(wildcard tests/*.c)) $(filter-out %/main.c,$(wildcard tests/scene/*.c))
@@ -46,7 +59,7 @@ test_bins := $(if $(unit_src),$(B)/tests/unit) $(if $(kcheck_src),$(B)/tests/kch
 jobs := $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || sysctl -n hw.ncpu))
 
 all: $(B)/sam2track
-	$(Q)echo "built $(B)/sam2track (CPU only; no CUDA backend in this build)"
+	$(Q)echo "built $(B)/sam2track ($(if $(CUDA),CPU and GPUs of compute capability $(firstword $(CUDA_ARCH)) and newer,CPU only; no CUDA backend in this build))"
 
 $(B)/sam2track: $(call obj,$(cmd_src)) $(B)/libsam2track.a
 	$(Q)echo "  LD    $@"; $(link) -o $@ $^ $(LIBS)
@@ -55,7 +68,7 @@ $(B)/libsam2track.a: $(lib_obj)
 	$(Q)echo "  AR    $@"; rm -f $@; $(AR) rcs $@ $^
 
 # Everything is compiled anew when the compiler or its flags change.
-flags := $(CC) $(base_cflags) $(pkg_cflags)
+flags := $(CC) $(base_cflags) $(pkg_cflags) $(cuda_cflags) $(cuda_gen)
 $(B)/flags: FORCE
 	$(Q)mkdir -p $(@D); echo '$(flags)' | cmp -s - $@ || echo '$(flags)' >$@
 $(lib_obj) $(call obj,$(cmd_src)) $(call test_obj,$(unit_src) $(kcheck_src) $(scene_src) $(clip_src) tests/json_main.c): $(B)/flags
@@ -65,9 +78,11 @@ $(B)/engine/%.o: engine/%.c
 $(B)/formats/%.o: formats/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -c -o $@ $<
 $(B)/cmd/%.o: cmd/%.c
-	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -c -o $@ $<
+	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) $(cuda_cflags) -c -o $@ $<
+$(B)/cuda/%.o: cuda/%.cu
+	$(Q)mkdir -p $(@D); echo "  NVCC  $<"; $(CUDA_HOME)/bin/nvcc $(cuda_flags) -MD -MP -MF $(B)/cuda/$*.d -c -o $@ $<
 $(B)/tests/obj/%.o: tests/%.c
-	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -Iengine -c -o $@ $<
+	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cuda_cflags) $(pkg_cflags) -Iengine -c -o $@ $<
 paste := \#\#
 define kern_rule
 $(B)/engine/cpu/%.$(1).o: engine/cpu/%.c

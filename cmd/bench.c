@@ -7,6 +7,7 @@
 #include "../engine/engine.h"
 #include "../formats/formats.h"
 #include "cmd.h"
+#include "device.h"
 #include "json.h"
 #include "log.h"
 #include "options.h"
@@ -20,7 +21,8 @@ struct bench {
     int frames, steady, n_objects, threads, size;
     struct fmt_checkpoint *checkpoint;
     struct s2_source *seeded;
-    struct s2_backend *backend;
+    struct cmd_device_options where;
+    struct cmd_device device;
     struct s2_model *model;
     struct s2_session *session;
     struct s2_image image;
@@ -96,8 +98,10 @@ static enum s2_status open_model(struct bench *b, struct s2_err *err)
         }
         source = b->seeded;
     }
-    if (!(b->backend = s2_cpu_open(b->threads, err))) return err->status;
-    const enum s2_status status = s2_model_load(&b->model, b->backend, source, b->size, err);
+    b->where.threads = b->threads;
+    enum s2_status opened = cmd_device_open(&b->where, &b->device, err);
+    if (opened) return opened;
+    const enum s2_status status = s2_model_load(&b->model, b->device.backend, source, b->size, err);
     b->model_seconds = s2_now() - start;
     return status;
 }
@@ -183,9 +187,9 @@ static enum s2_status print_setup(const struct bench *b, struct s2_err *err)
     cmd_json_string(&j, "weights", b->model_file ? b->model_file : "random");
     cmd_json_integer(&j, "parameters", m->parameters);
     cmd_json_integer(&j, "size", m->image_size);
-    cmd_json_string(&j, "device", "cpu");
-    cmd_json_string(&j, "describe", s2_cpu_describe(b->backend));
-    cmd_json_string(&j, "precision", "fp32");
+    cmd_json_string(&j, "device", b->device.name);
+    cmd_json_string(&j, "describe", b->device.text);
+    cmd_json_string(&j, "precision", b->device.precision);
     cmd_json_integer(&j, "width", WIDTH);
     cmd_json_integer(&j, "height", HEIGHT);
     cmd_json_integer(&j, "objects", b->n_objects);
@@ -217,6 +221,7 @@ static enum s2_status print_end(const struct bench *b, struct s2_err *err)
     cmd_json_number(&j, "first_mask_seconds", b->first_mask_seconds, 5);
     cmd_json_number(&j, "total_seconds", cmd_process_seconds(), 5);
     cmd_json_number(&j, "peak_memory_mib", cmd_process_peak_mib(), 6);
+    cmd_device_report(&b->device, &j);
     return print(&j, err);
 }
 
@@ -239,7 +244,7 @@ static void close_all(struct bench *b)
 {
     s2_session_free(b->session);
     s2_model_free(b->model);
-    if (b->backend) b->backend->ops->close(b->backend);
+    if (b->device.backend) b->device.backend->ops->close(b->device.backend);
     fmt_checkpoint_close(b->checkpoint);
     s2_seeded_free(b->seeded);
     free(b->image.rgb);
@@ -270,7 +275,7 @@ static enum s2_status check(struct bench *b, int n_operands, char **operands, st
 
 int cmd_bench(int argc, char **argv)
 {
-    struct bench b = {.frames = 24, .steady = -1, .n_objects = 1};
+    struct bench b = {.frames = 24, .steady = -1, .n_objects = 1, .where = {"auto", "auto", "auto", 0}};
     const struct cmd_option rows[] = {
         {CMD_GROUP, .help = "Options"},
         {CMD_TEXT, 'm', "model", "FILE", "checkpoint, .pt or .safetensors", .value = &b.model_file},
@@ -282,6 +287,11 @@ int cmd_bench(int argc, char **argv)
         {CMD_INTEGER, 0, "frames", "N", "frames to run", .value = &b.frames, .min = 1, .max = 100000},
         {CMD_INTEGER, 0, "steady", "N", "frames at the start that the times leave out", .value = &b.steady,
          .max = 100000, .fallback = "8, half of less than 16"},
+        {CMD_TEXT, 0, "device", "auto|cpu|cuda[:N]", "where the model runs; auto: a GPU if one works",
+         .value = &b.where.device, .fallback = "auto"},
+        {CMD_CHOICE, 0, "precision", NULL, "arithmetic of the model", .value = &b.where.precision,
+         .choices = "auto|fp32|bf16|fp16"},
+        {CMD_CHOICE, 0, "graph", NULL, "CUDA graphs", .value = &b.where.graph, .choices = "auto|off"},
         {CMD_INTEGER, 0, "threads", "N", "CPU threads", .value = &b.threads, .max = 4096, .fallback = "all cores"},
     };
     const struct cmd_command command = {"bench", summary, notes, rows, sizeof rows / sizeof *rows};
@@ -294,6 +304,7 @@ int cmd_bench(int argc, char **argv)
         return 0;
     }
     if (!status) status = check(&b, n, argv, &err);
+    if (!status) status = cmd_device_check(&b.where, &err);
     cmd_log_start(CMD_NORMAL);
     if (!status) status = bench(&b, &err);
     if (status) cmd_error("%s", err.text);

@@ -30,7 +30,7 @@ static void input(struct cmd_json *j, const struct cmd_track_options *o, const s
 }
 
 static void model(struct cmd_json *j, const struct cmd_track_options *o, const struct s2_model_info *m,
-                  const char *container, const char *device)
+                  const char *container, const char *device, const char *precision)
 {
     cmd_json_object(j, "model");
     cmd_json_string(j, "file", o->model);
@@ -38,7 +38,7 @@ static void model(struct cmd_json *j, const struct cmd_track_options *o, const s
     cmd_json_string(j, "name", m->name);
     cmd_json_integer(j, "parameters", m->parameters);
     cmd_json_integer(j, "size", cmd_track_size(o) ? cmd_track_size(o) : m->native_size);
-    cmd_json_string(j, "precision", "fp32");
+    cmd_json_string(j, "precision", precision);
     cmd_json_string(j, "device", device);
     cmd_json_end(j);
 }
@@ -103,12 +103,12 @@ static void options(struct cmd_json *j, const struct cmd_track_options *o)
 
 enum s2_status cmd_plan_print(const struct cmd_track_options *o, const struct fmt_video_info *v, int64_t frames,
                               const struct s2_model_info *m, const char *container, const char *device,
-                              const struct fmt_prompts *p, FILE *f, struct s2_err *err)
+                              const char *precision, const struct fmt_prompts *p, FILE *f, struct s2_err *err)
 {
     struct cmd_json j = {0};
     cmd_json_object(&j, NULL);
     input(&j, o, v, frames);
-    model(&j, o, m, container, device);
+    model(&j, o, m, container, device, precision);
     prompts(&j, p);
     cmd_json_array(&j, "outputs");
     output(&j, "png", o->png);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device.h"
 #include "json.h"
 #include "process.h"
 
@@ -88,6 +89,7 @@ static void report(const struct cmd_stats_report *r, struct cmd_json *j)
     cmd_json_number(j, "tracking_seconds", s->end - s->start, 6);
     cmd_json_number(j, "total_seconds", cmd_process_seconds(), 6);
     cmd_json_number(j, "peak_memory_mib", cmd_process_peak_mib(), 6);
+    if (r->opened) cmd_device_report(r->opened, j);
     cmd_json_object(j, "seconds");
     n = r->session ? s2_session_times(r->session, &names, &seconds) : 0;
     stages(j, "engine", n, names, seconds);

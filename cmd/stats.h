@@ -36,6 +36,7 @@ struct cmd_stats_report {
     const char *output_name[8];
     double output_seconds[8];
     const struct s2_model_info *model;
+    const struct cmd_device *opened;
     const char *input, *device, *precision, *late;
     int n_objects, threads;
     int64_t frames_expected;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "device.h"
 #include "log.h"
 #include "process.h"
 #include "progress.h"
@@ -22,7 +23,7 @@ struct run {
     int64_t frames; /* of the clip, counted; -1 while unknown */
     struct fmt_checkpoint *checkpoint;
     struct s2_model_info model_info;
-    struct s2_backend *backend;
+    struct cmd_device device;
     struct s2_model *model;
     struct fmt_outputs *outputs;
     struct s2_session *session;
@@ -142,26 +143,31 @@ static enum s2_status open_outputs(struct run *r, struct s2_err *err)
                                               .input_path = o->input,
                                               .model_file = o->model,
                                               .model_name = r->model_info.name,
-                                              .precision = "fp32",
-                                              .device = "cpu",
+                                              .precision = r->device.precision,
+                                              .device = r->device.name,
                                               .graph = o->graph,
                                               .model_size = size ? size : r->model_info.native_size,
                                               .overlap = o->overlap};
     return fmt_outputs_open(&r->outputs, &config, err);
 }
 
+static enum s2_status open_device(struct run *r, struct s2_err *err)
+{
+    const struct cmd_device_options options = cmd_track_device(&r->o);
+    return cmd_device_open(&options, &r->device, err);
+}
+
 static enum s2_status load_model(struct run *r, struct s2_err *err)
 {
     const double start = s2_now();
-    if (!(r->backend = s2_cpu_open(r->o.threads, err))) return err->status;
     const enum s2_status status =
-        s2_model_load(&r->model, r->backend, fmt_checkpoint_source(r->checkpoint), cmd_track_size(&r->o), err);
+        s2_model_load(&r->model, r->device.backend, fmt_checkpoint_source(r->checkpoint), cmd_track_size(&r->o), err);
     if (status) return status;
     r->model_info = *s2_model_get_info(r->model);
     fmt_checkpoint_drop_pages(r->checkpoint);
     r->stats.model_seconds = s2_now() - start;
-    cmd_say("%s at %d on the CPU (%s), %zu object%s", r->model_info.name, r->model_info.image_size,
-            s2_cpu_describe(r->backend), r->o.prompts.n_objects, r->o.prompts.n_objects == 1 ? "" : "s");
+    cmd_say("%s at %d on %s, %zu object%s", r->model_info.name, r->model_info.image_size, r->device.text,
+            r->o.prompts.n_objects, r->o.prompts.n_objects == 1 ? "" : "s");
     return S2_OK;
 }
 
@@ -279,8 +285,8 @@ static enum s2_status track_frames(struct run *r, struct s2_err *err)
 
 static enum s2_status print_plan(const struct run *r, struct s2_err *err)
 {
-    return cmd_plan_print(&r->o, &r->info, r->frames, &r->model_info, fmt_checkpoint_container(r->checkpoint), "cpu",
-                          &r->o.prompts, stdout, err);
+    return cmd_plan_print(&r->o, &r->info, r->frames, &r->model_info, fmt_checkpoint_container(r->checkpoint),
+                          r->device.name, r->device.precision, &r->o.prompts, stdout, err);
 }
 
 /* The whole run, from files to finished frames; stops early when a signal asks for it. */
@@ -288,8 +294,8 @@ static enum s2_status run(struct run *r, struct s2_err *err)
 {
     typedef enum s2_status part_fn(struct run *, struct s2_err *);
     // the video is opened before the model, so that frames are decoded while weights are read
-    static part_fn *const checks[] = {read_prompts,    open_video,  open_checkpoint,
-                                      resolve_prompts, choose_late, open_outputs};
+    static part_fn *const checks[] = {read_prompts, open_video,  open_checkpoint, resolve_prompts,
+                                      choose_late,  open_device, open_outputs};
     static part_fn *const work[] = {load_model, open_session, preview, track_frames};
     enum s2_status status = S2_OK;
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !status; i++) status = checks[i](r, err);
@@ -331,8 +337,9 @@ static enum s2_status write_stats(struct run *r, enum s2_status status, struct s
     r->report.video = r->video;
     r->report.model = &r->model_info;
     r->report.input = r->o.input;
-    r->report.device = s2_cpu_describe(r->backend);
-    r->report.precision = "fp32";
+    r->report.device = r->device.text;
+    r->report.opened = &r->device;
+    r->report.precision = r->device.precision;
     r->report.late = r->o.late;
     r->report.n_objects = (int)r->o.prompts.n_objects;
     r->report.status = status ? (int)status : cmd_interrupted() ? 128 + cmd_interrupted() : 0;
@@ -373,7 +380,7 @@ static void close_all(struct run *r)
     cmd_schedule_close(&r->schedule);
     s2_session_free(r->session);
     s2_model_free(r->model);
-    if (r->backend) r->backend->ops->close(r->backend);
+    if (r->device.backend) r->device.backend->ops->close(r->device.backend);
     fmt_checkpoint_close(r->checkpoint);
     fmt_video_close(r->video);
     free(r->results);

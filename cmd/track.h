@@ -6,6 +6,7 @@
 
 #include "../engine/engine.h"
 #include "../formats/formats.h"
+#include "device.h"
 #include "options.h"
 
 struct cmd_tap_frames {
@@ -19,7 +20,7 @@ struct cmd_track_options {
     struct fmt_prompts prompts; /* those of --point, --box and --mask; track.c reads --prompts into it */
     const char *png, *png_objects, *rle, *overlay, *stats, *taps;
     struct cmd_tap_frames tap_frames;
-    const char *size, *precision, *graph, *direction, *late, *overlap, *progress;
+    const char *size, *device, *precision, *graph, *direction, *late, *overlap, *progress;
     int64_t first, end; /* of --frames; end < 0: open */
     int stride, fill_holes, max_cond_frames, threads, verbose;
     bool overwrite, allow_network, dry_run, quiet, help;
@@ -31,6 +32,7 @@ void cmd_track_options_help(FILE *);
 void cmd_track_options_free(struct cmd_track_options *); /* may be called again */
 enum s2_late cmd_track_late(const struct cmd_track_options *);
 int cmd_track_size(const struct cmd_track_options *); /* 0: the model's own */
+struct cmd_device_options cmd_track_device(const struct cmd_track_options *);
 
 /* S2_E_USAGE if an output is a file that the run reads, S2_E_OUTPUT if the file of --stats cannot be written. */
 enum s2_status cmd_track_check_paths(const struct cmd_track_options *, struct s2_err *);
@@ -41,6 +43,6 @@ int64_t cmd_track_expected(const struct cmd_track_options *, int64_t frames);
 /* --dry-run: the resolved plan as one JSON document. frames: counted, -1 if unknown. */
 enum s2_status cmd_plan_print(const struct cmd_track_options *, const struct fmt_video_info *, int64_t frames,
                               const struct s2_model_info *, const char *container, const char *device,
-                              const struct fmt_prompts *, FILE *, struct s2_err *);
+                              const char *precision, const struct fmt_prompts *, FILE *, struct s2_err *);
 
 #endif

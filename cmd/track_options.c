@@ -58,16 +58,6 @@ static enum s2_status on_frames(void *ctx, const char *name, const char *value, 
     return S2_OK;
 }
 
-static enum s2_status on_device(void *ctx, const char *name, const char *value, struct s2_err *err)
-{
-    (void)ctx;
-    if (strcmp(value, "auto") == 0 || strcmp(value, "cpu") == 0) return S2_OK;
-    if (strncmp(value, "cuda", 4) == 0 && (value[4] == 0 || value[4] == ':')) {
-        return s2_fail(err, S2_E_DEVICE, "--%s %s: this build has no CUDA backend; use --%s cpu", name, value, name);
-    }
-    return s2_fail(err, S2_E_USAGE, "--%s %s: this build supports auto and cpu", name, value);
-}
-
 /* --debug-tap-frames 0,1,8 */
 static enum s2_status on_tap_frames(void *ctx, const char *name, const char *value, struct s2_err *err)
 {
@@ -139,9 +129,12 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
          .value = &o->max_cond_frames, .max = 1000000},
 
         {CMD_GROUP, .help = "Machine"},
-        {CMD_CALL, 0, "device", "auto|cpu", "where the model runs", .value = o, .call = on_device, .fallback = "auto"},
-        {CMD_CHOICE, 0, "precision", NULL, "arithmetic of the model; auto: fp32 on the CPU", .value = &o->precision,
-         .choices = "auto|fp32"},
+        {CMD_TEXT, 0, "device", "auto|cpu|cuda[:N]", "where the model runs; auto: a GPU if one works",
+         .value = &o->device, .fallback = "auto"},
+        {CMD_CHOICE, 0, "precision", NULL, "arithmetic of the model; auto: bf16 on a GPU, fp32 on the CPU",
+         .value = &o->precision, .choices = "auto|fp32|bf16|fp16"},
+        {CMD_CHOICE, 0, "graph", NULL, "CUDA graphs: record each frame's work once, then replay it", .value = &o->graph,
+         .choices = "auto|off"},
         {CMD_INTEGER, 0, "threads", "N", "CPU threads", .value = &o->threads, .max = 4096, .fallback = "all cores"},
 
         {CMD_GROUP, .help = "Reports"},
@@ -160,7 +153,6 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
         {CMD_CALL, 0, "debug-tap-frames", "LIST", "tensors of these frames only, as 0,1,8", .value = &o->tap_frames,
          .call = on_tap_frames, .fallback = "all"},
 
-        {CMD_CHOICE, 0, "graph", .value = &o->graph, .choices = "auto|off", .hidden = true},
         {CMD_CHOICE, 0, "direction", .value = &o->direction, .choices = "forward", .hidden = true},
         {CMD_REFUSED, 0, "resume", .help = "this build cannot continue a run; start it again with --overwrite"},
         {CMD_REFUSED, 0, "variant", .help = "the models of this build need no variant, it is in the file"},
@@ -172,7 +164,8 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
 
 static void set_defaults(struct cmd_track_options *o)
 {
-    *o = (struct cmd_track_options){.precision = "auto",
+    *o = (struct cmd_track_options){.device = "auto",
+                                    .precision = "auto",
                                     .graph = "auto",
                                     .direction = "forward",
                                     .late = "refine",
@@ -193,6 +186,8 @@ static enum s2_status check(const struct cmd_track_options *o, int n_operands, c
     if (n_operands > 1) {
         return s2_fail(err, S2_E_USAGE, "one INPUT at a time, but '%s' and '%s' were given", operands[0], operands[1]);
     }
+    const struct cmd_device_options device = cmd_track_device(o);
+    if (cmd_device_check(&device, err)) return err->status;
     if (!o->model) return s2_fail(err, S2_E_USAGE, "no model given; add --model FILE");
     if (!o->prompts_file && o->prompts.n_prompts == 0) {
         return s2_fail(err, S2_E_USAGE, "nothing to track; add --prompts FILE, --point, --box or --mask");
@@ -258,6 +253,11 @@ int cmd_track_size(const struct cmd_track_options *o)
     int64_t size = 0;
     if (o->size) cmd_parse_int64(o->size, &size);
     return (int)size;
+}
+
+struct cmd_device_options cmd_track_device(const struct cmd_track_options *o)
+{
+    return (struct cmd_device_options){o->device, o->precision, o->graph, o->threads};
 }
 
 int64_t cmd_track_expected(const struct cmd_track_options *o, int64_t frames)

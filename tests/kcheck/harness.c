@@ -79,10 +79,21 @@ static const char *side_name(int s)
     return s == KC_ORACLE ? "oracle" : s == KC_TESTED ? "tested backend" : "tested backend, one thread";
 }
 
+void kc_wait(int side)
+{
+    if (kc.be[side]->ops->sync) kc.be[side]->ops->sync(kc.be[side]);
+}
+
+bool kc_reachable(int side)
+{
+    return kc.be[side]->ops->alloc_host != NULL;
+}
+
 static char *fetch(const struct kc_buffer *b, int s)
 {
     char *now = kc_scratch(b->bytes + 2 * CANARY, 1);
     KC_CALL(s, download, now, b->base[s], b->bytes + 2 * CANARY);
+    kc_wait(s);
     return now;
 }
 
@@ -137,7 +148,7 @@ void kc_end(void)
     while (the_case.buffers) {
         struct kc_buffer *b = the_case.buffers;
         the_case.buffers = b->next;
-        KC_EACH(s) KC_CALL(s, free, b->base[s]);
+        KC_EACH(s)(kc_reachable(s) ? kc.be[s]->ops->free_host : kc.be[s]->ops->free)(kc.be[s], b->base[s]);
         free(b->host);
         free(b);
     }
@@ -162,7 +173,7 @@ struct kc_buffer *kc_buffer(const void *content, size_t bytes)
     if (bytes > 0) memcpy(b->host + CANARY, content, bytes);
     KC_EACH(s)
     {
-        b->base[s] = kc.be[s]->ops->alloc(kc.be[s], bytes + 2 * CANARY);
+        b->base[s] = (kc_reachable(s) ? kc.be[s]->ops->alloc_host : kc.be[s]->ops->alloc)(kc.be[s], bytes + 2 * CANARY);
         if (!b->base[s]) out_of_memory();
         KC_CALL(s, upload, b->base[s], b->host, bytes + 2 * CANARY);
     }

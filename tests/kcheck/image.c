@@ -19,7 +19,11 @@ static void preprocess(int width, int height, int size, enum picture kind, size_
     }
     const struct s2_image frame = {width, height, stride, rgb};
     struct kc_tensor y = kc_poison(1, size, size, 3);
-    KC_EACH(s) KC_RUN(s, preprocess, y.on[s], &frame);
+    KC_EACH(s)
+    {
+        if (kc.be[s]->ops->stage_image) KC_CALL(s, stage_image, &frame);
+        KC_RUN(s, preprocess, y.on[s], &frame);
+    }
     kc_equal(y);
     kc_end();
     free(rgb);

@@ -36,8 +36,12 @@ extern struct kc_run kc;
         kc.be[s]->skip = false;                                                                                        \
         kc_nothing_done(s);                                                                                            \
         KC_CALL(s, op, __VA_ARGS__);                                                                                   \
+        kc_wait(s);                                                                                                    \
     } while (0)
 void kc_nothing_done(int side);
+/* A device that runs behind the host is waited for. Its buffers are pinned host memory, which both sides reach. */
+void kc_wait(int side);
+bool kc_reachable(int side);
 
 /* harness.c: memory on all sides, released by kc_end */
 struct kc_buffer {

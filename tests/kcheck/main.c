@@ -1,6 +1,9 @@
-/* main.c - kcheck [--quick] [--bench] [--threads N] [OPERATOR...]: compares, or times, all operators or those
+/* main.c - kcheck [--quick] [--bench] [--cuda] [--threads N] [OPERATOR...]: compares, or times, all operators or those
  * named. Closing line: N passed, N failed. */
 #include "kcheck.h"
+#ifdef HAVE_CUDA
+#include "../../cuda/cuda.h"
+#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +44,7 @@ static const struct {
 
 struct options {
     int threads;
+    bool cuda;
     char **names;
     int n_names;
 };
@@ -62,7 +66,8 @@ bool kc_bench_wants(const char *op)
 
 static int usage(const char *wrong)
 {
-    fprintf(stderr, "kcheck: %s\nusage: kcheck [--quick] [--bench] [--threads N] [OPERATOR...]\noperators:", wrong);
+    fprintf(stderr,
+            "kcheck: %s\nusage: kcheck [--quick] [--bench] [--cuda] [--threads N] [OPERATOR...]\noperators:", wrong);
     for (size_t i = 0; i < N_OPERATORS; i++) fprintf(stderr, " %s", operators[i].name);
     fprintf(stderr, "\n");
     return 2;
@@ -92,13 +97,6 @@ static void run_checks(void)
     }
 }
 
-static void run_bench(void)
-{
-    printf("%s, SAM 2.1 tiny at 1024\n%-18s %-44s %9s %9s %9s\n", s2_cpu_describe(kc.be[KC_TESTED]), "operator",
-           "shape", "ms", "GFLOP/s", "GB/s");
-    bench_operators();
-}
-
 static void close_backends(void)
 {
     for (int s = 0; s < KC_SIDES; s++) {
@@ -107,9 +105,34 @@ static void close_backends(void)
     }
 }
 
-/* The tested backend has more than one thread where it is compared, so that its work is cut. */
+static const char *describe(void)
+{
+#ifdef HAVE_CUDA
+    if (options->cuda) return cu_describe(kc.be[KC_TESTED]);
+#endif
+    return s2_cpu_describe(kc.be[KC_TESTED]);
+}
+
+#ifdef HAVE_CUDA
+/* The GPU twice: the same bytes are due from both. */
+static bool open_gpus(struct s2_err *err)
+{
+    const struct cu_options o = {.precision = S2_F32};
+    kc.be[KC_TESTED] = cu_open(&o, err);
+    if (!kc.be[KC_TESTED] || kc.bench) return kc.be[KC_TESTED] != NULL;
+    kc.be[KC_ORACLE] = s2_plain_open(err);
+    kc.be[KC_OTHER] = cu_open(&o, err);
+    return kc.be[KC_ORACLE] && kc.be[KC_OTHER];
+}
+#endif
+
 static bool open_backends(struct s2_err *err)
 {
+#ifdef HAVE_CUDA
+    if (options->cuda) return open_gpus(err);
+#endif
+
+    /* more than one thread where it is compared, so that its work is cut */
     kc.be[KC_TESTED] = s2_cpu_open(kc.bench || options->threads ? options->threads : 3, err);
     if (!kc.be[KC_TESTED]) return false;
     if (kc.bench) return true;
@@ -118,10 +141,17 @@ static bool open_backends(struct s2_err *err)
     return kc.be[KC_ORACLE] && kc.be[KC_OTHER];
 }
 
+static void run_bench(void)
+{
+    printf("%s, SAM 2.1 tiny at 1024\n%-18s %-44s %9s %9s %9s\n", describe(), "operator", "shape", "ms", "GFLOP/s",
+           "GB/s");
+    bench_operators();
+}
+
 static bool check_once(struct s2_err *err)
 {
     if (!open_backends(err)) return false;
-    printf("-- %s\n", s2_cpu_describe(kc.be[KC_TESTED]));
+    printf("-- %s\n", describe());
     run_checks();
     close_backends();
     return true;
@@ -131,7 +161,7 @@ static bool check_once(struct s2_err *err)
 static bool check_instruction_sets(struct s2_err *err)
 {
     static const char *const levels[] = {"avx512", "avx2", "base"};
-    if (getenv("SAM2TRACK_CPU")) return check_once(err);
+    if (options->cuda || getenv("SAM2TRACK_CPU")) return check_once(err);
     char before[128] = "";
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         setenv("SAM2TRACK_CPU", levels[i], 1);
@@ -155,6 +185,10 @@ int main(int argc, char **argv)
             kc.quick = true;
         } else if (strcmp(argv[i], "--bench") == 0) {
             kc.bench = true;
+#ifdef HAVE_CUDA
+        } else if (strcmp(argv[i], "--cuda") == 0) {
+            o.cuda = true;
+#endif
         } else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
             o.threads = atoi(argv[++i]);
         } else if (is_operator(argv[i])) {

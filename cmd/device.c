@@ -1,0 +1,105 @@
+/* device.c - see device.h. */
+#include "device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json.h"
+#include "log.h"
+#ifdef HAVE_CUDA
+#include "../cuda/cuda.h"
+#endif
+
+static bool is(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
+}
+
+static bool wants_cuda(const char *device)
+{
+    return strncmp(device, "cuda", 4) == 0 && (device[4] == 0 || device[4] == ':');
+}
+
+enum s2_status cmd_device_check(const struct cmd_device_options *o, struct s2_err *err)
+{
+    if (wants_cuda(o->device)) {
+#ifndef HAVE_CUDA
+        return s2_fail(err, S2_E_DEVICE, "--device %s: this build has no CUDA backend; use --device cpu", o->device);
+#endif
+        const char *n = o->device + 5;
+        if (o->device[4] == ':' && (strspn(n, "0123456789") != strlen(n) || strlen(n) == 0 || strlen(n) > 4)) {
+            return s2_fail(err, S2_E_USAGE, "--device %s: the number of the GPU is missing; use cuda or cuda:0",
+                           o->device);
+        }
+        return S2_OK;
+    }
+    if (!is(o->device, "auto") && !is(o->device, "cpu")) {
+        return s2_fail(err, S2_E_USAGE, "--device %s: expected auto, cpu, cuda or cuda:N", o->device);
+    }
+    if (is(o->device, "cpu") && !is(o->precision, "auto") && !is(o->precision, "fp32")) {
+        return s2_fail(err, S2_E_USAGE, "--precision %s needs a GPU; the CPU computes in fp32", o->precision);
+    }
+    return S2_OK;
+}
+
+static enum s2_status open_cpu(const struct cmd_device_options *o, struct cmd_device *d, struct s2_err *err)
+{
+    if (!is(o->precision, "auto") && !is(o->precision, "fp32")) {
+        return s2_fail(err, S2_E_DEVICE, "--precision %s needs a GPU and none can be used; use fp32", o->precision);
+    }
+    if (!(d->backend = s2_cpu_open(o->threads, err))) return err->status;
+    d->name = "cpu", d->precision = "fp32";
+    snprintf(d->text, sizeof d->text, "the CPU (%s)", s2_cpu_describe(d->backend));
+    return S2_OK;
+}
+
+#ifdef HAVE_CUDA
+static enum s2_status open_cuda(const struct cmd_device_options *o, struct cmd_device *d, struct s2_err *err)
+{
+    d->name = "cuda", d->precision = is(o->precision, "auto") ? "bf16" : o->precision;
+    const struct cu_options options = {.device = wants_cuda(o->device) && o->device[4] ? atoi(o->device + 5) : 0,
+                                       .precision = is(d->precision, "bf16")   ? S2_BF16
+                                                    : is(d->precision, "fp16") ? S2_F16
+                                                                               : S2_F32,
+                                       .graph = is(o->graph, "off") ? CU_GRAPH_OFF : CU_GRAPH_AUTO};
+    if (!(d->backend = cu_open(&options, err))) return err->status;
+    snprintf(d->text, sizeof d->text, "%s", cu_describe(d->backend));
+    return S2_OK;
+}
+#endif
+
+enum s2_status cmd_device_open(const struct cmd_device_options *o, struct cmd_device *d, struct s2_err *err)
+{
+#ifdef HAVE_CUDA
+    if (wants_cuda(o->device)) return open_cuda(o, d, err);
+    if (is(o->device, "auto")) {
+        struct s2_err why = {0};
+        if (open_cuda(o, d, &why) == S2_OK) return S2_OK;
+        s2_log(S2_LOG_INFO, "--device auto takes the CPU: %s", why.text);
+    }
+#endif
+    return open_cpu(o, d, err);
+}
+
+void cmd_device_report(const struct cmd_device *d, struct cmd_json *j)
+{
+#ifdef HAVE_CUDA
+    if (is(d->name, "cuda")) {
+        struct cu_graph_stats g;
+        size_t now, peak;
+        cu_graph_get_stats(d->backend, &g);
+        cu_memory(d->backend, &now, &peak);
+        cmd_json_object(j, "graph");
+        cmd_json_integer(j, "signatures", g.signatures);
+        cmd_json_integer(j, "captures", g.captures);
+        cmd_json_number(j, "capture_seconds", g.capture_seconds, 5);
+        cmd_json_integer(j, "replays", g.replays);
+        cmd_json_integer(j, "eager", g.eager);
+        if (g.reason[0]) cmd_json_string(j, "last_eager_reason", g.reason);
+        cmd_json_end(j);
+        cmd_json_number(j, "device_memory_mib", (double)peak / 1048576.0, 6);
+    }
+#endif
+    (void)d, (void)j;
+}

@@ -1,0 +1,200 @@
+/* context.cu - opens a device: stream, memory, the operator table. */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "cu.cuh"
+
+bool cu_ok(struct s2_backend *be, cudaError_t err, const char *what)
+{
+    if (err == cudaSuccess) return true;
+    if (err == cudaErrorMemoryAllocation) {
+        size_t free_bytes = 0, total = 0;
+        cudaMemGetInfo(&free_bytes, &total);
+        s2_backend_fail(be, S2_E_DEVICE, "the GPU ran out of memory in %s (%zu MiB held, %zu MiB free); use --size 512, fewer objects or a smaller model",
+                        what, cu_of(be)->bytes_now >> 20, free_bytes >> 20);
+    } else {
+        s2_backend_fail(be, S2_E_DEVICE, "the GPU failed in %s: %s", what, cudaGetErrorString(err));
+    }
+    return false;
+}
+
+static void count(struct cu_backend *cu, size_t bytes)
+{
+    cu->bytes_now += bytes;
+    if (cu->bytes_now > cu->bytes_peak) cu->bytes_peak = cu->bytes_now;
+}
+
+/* Every block carries its size in front, so that free can count it. */
+enum { HEADER = 256 };
+
+static void *cu_alloc(struct s2_backend *be, size_t bytes)
+{
+    char *p = NULL;
+    size_t whole = bytes + HEADER;
+    if (be->skip) return NULL;
+    cudaError_t err = cudaMalloc((void **)&p, whole);
+    if (err != cudaSuccess) {
+        size_t free_bytes = 0, total = 0;
+        cudaGetLastError();
+        cudaMemGetInfo(&free_bytes, &total);
+        s2_backend_fail(be, S2_E_DEVICE, "the GPU has no room for %zu MiB more (%zu MiB held, %zu MiB free); use --size 512, fewer objects or a smaller model",
+                        bytes >> 20, cu_of(be)->bytes_now >> 20, free_bytes >> 20);
+        return NULL;
+    }
+    cu_ok(be, cudaMemcpy(p, &whole, sizeof whole, cudaMemcpyHostToDevice), "alloc");
+    count(cu_of(be), whole);
+    return p + HEADER;
+}
+
+static void cu_free(struct s2_backend *be, void *p)
+{
+    size_t whole = 0;
+    if (!p) return;
+    cudaMemcpy(&whole, (char *)p - HEADER, sizeof whole, cudaMemcpyDeviceToHost);
+    cudaFree((char *)p - HEADER);
+    cu_of(be)->bytes_now -= whole;
+}
+
+static void *cu_alloc_host(struct s2_backend *be, size_t bytes)
+{
+    void *p = NULL;
+    return cu_ok(be, cudaMallocHost(&p, bytes ? bytes : 1), "pinned memory") ? p : NULL;
+}
+
+static void cu_free_host(struct s2_backend *be, void *p)
+{
+    (void)be;
+    cudaFreeHost(p);
+}
+
+static void cu_upload(struct s2_backend *be, void *dst, const void *host, size_t bytes)
+{
+    if (bytes) cu_ok(be, cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice, cu_of(be)->stream), "upload");
+}
+
+static void cu_download(struct s2_backend *be, void *host, const void *src, size_t bytes)
+{
+    if (bytes) cu_ok(be, cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, cu_of(be)->stream), "download");
+}
+
+static void cu_sync(struct s2_backend *be) { cu_ok(be, cudaStreamSynchronize(cu_of(be)->stream), "a step"); }
+
+void *cu_scratch(struct s2_backend *be, size_t bytes)
+{
+    struct cu_backend *cu = cu_of(be);
+    if (be->skip) return NULL;
+    if (bytes <= cu->scratch_size) return cu->scratch;
+    if (cu->recording) {
+        s2_backend_fail(be, S2_E_INTERNAL, "an operator needs %zu MiB more while its program is recorded", bytes >> 20);
+        return NULL;
+    }
+    cu_sync(be);
+    cu_free(be, cu->scratch);
+    cu->scratch_size = 0;
+    cu->scratch = cu_alloc(be, bytes);
+    if (cu->scratch) cu->scratch_size = bytes;
+    return cu->scratch;
+}
+
+static void cu_close(struct s2_backend *be)
+{
+    struct cu_backend *cu = cu_of(be);
+    if (!be) return;
+    if (cu->stream) cudaStreamSynchronize(cu->stream);
+    cu_programs_free(cu);
+    cu_blas_close(be, cu->blas);
+    cu_free(be, cu->scratch);
+    cu_free(be, cu->frame);
+    cu_free(be, cu->axis);
+    if (cu->stream) cudaStreamDestroy(cu->stream);
+    free(cu);
+}
+
+static struct s2_ops make_ops(void)
+{
+    struct s2_ops o;
+    memset(&o, 0, sizeof o);
+    o.alloc = cu_alloc, o.free = cu_free, o.upload = cu_upload, o.download = cu_download;
+    o.alloc_host = cu_alloc_host, o.free_host = cu_free_host, o.sync = cu_sync, o.stage_image = cu_stage_image;
+    o.begin = cu_begin, o.end = cu_end, o.forget = cu_forget, o.close = cu_close;
+    o.linear_create = cu_linear_create, o.linear_destroy = cu_linear_destroy;
+    o.conv_create = cu_conv_create, o.conv_destroy = cu_conv_destroy;
+    o.preprocess = cu_preprocess, o.conv = cu_conv, o.max_pool2 = cu_max_pool2, o.upsample2_add = cu_upsample2_add;
+    o.linear = cu_linear, o.layer_norm = cu_layer_norm, o.mlp = cu_mlp, o.add = cu_add, o.rope = cu_rope;
+    o.attention = cu_attention, o.window_attention = cu_window_attention, o.take = cu_take, o.concat = cu_concat;
+    o.scatter = cu_scatter, o.point_tokens = cu_point_tokens, o.deconv2 = cu_deconv2, o.mask_logits = cu_mask_logits;
+    o.choose = cu_choose, o.where_absent = cu_where_absent, o.clamp = cu_clamp, o.fill_holes = cu_fill_holes;
+    o.video_masks = cu_video_masks, o.memory_mask = cu_memory_mask, o.bank_store = cu_bank_store;
+    o.pointer_positions = cu_pointer_positions, o.memory_attention = cu_memory_attention;
+    return o;
+}
+
+static const struct s2_ops ops = make_ops();
+
+/* A usable device, or the reason why there is none. */
+static bool check_device(struct cu_backend *cu, int device, struct s2_err *err)
+{
+    int n = 0, runtime = 0;
+    cudaDeviceProp p;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    if (e == cudaErrorInsufficientDriver) {
+        s2_fail(err, S2_E_DEVICE, "the NVIDIA driver is missing or older than CUDA %d.%d needs; update it, or use --device cpu",
+                CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return false;
+    }
+    if (e != cudaSuccess || n == 0) {
+        s2_fail(err, S2_E_DEVICE, "no CUDA device was found (%s); use --device cpu", cudaGetErrorString(e == cudaSuccess ? cudaErrorNoDevice : e));
+        return false;
+    }
+    if (device >= n) {
+        s2_fail(err, S2_E_DEVICE, "there is no CUDA device %d: this machine has %d, counted from 0", device, n);
+        return false;
+    }
+    e = cudaGetDeviceProperties(&p, device);
+    if (e == cudaSuccess) e = cudaSetDevice(device);
+    if (e != cudaSuccess) {
+        s2_fail(err, S2_E_DEVICE, "CUDA device %d cannot be used: %s", device, cudaGetErrorString(e));
+        return false;
+    }
+    if (p.major < 8) {
+        s2_fail(err, S2_E_DEVICE, "%s has compute capability %d.%d, and 8.0 is needed (Ampere or newer); use --device cpu", p.name, p.major, p.minor);
+        return false;
+    }
+    cu->device = device, cu->sm_count = p.multiProcessorCount, cu->cc = 10 * p.major + p.minor;
+    cudaRuntimeGetVersion(&runtime);
+    snprintf(cu->text, sizeof cu->text, "%s, sm_%d, CUDA %d.%d", p.name, cu->cc, runtime / 1000, runtime % 1000 / 10);
+    return true;
+}
+
+struct s2_backend *cu_open(const struct cu_options *o, struct s2_err *err)
+{
+    struct cu_backend *cu = (struct cu_backend *)calloc(1, sizeof *cu);
+    if (!cu) {
+        s2_no_memory(err, "the backend", sizeof *cu);
+        return NULL;
+    }
+    struct s2_backend *be = &cu->base;
+    be->ops = &ops, be->name = "cuda", be->act = o->precision, be->max_batch = 8;
+    cu->graph_mode = o->graph;
+    if (!check_device(cu, o->device, err)) {
+        free(cu);
+        return NULL;
+    }
+    if (cu_ok(be, cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking), "opening a stream")) cu->blas = cu_blas_open(be);
+    if (s2_backend_check(be, err) != S2_OK) {
+        cu_close(be);
+        return NULL;
+    }
+    return be;
+}
+
+const char *cu_describe(const struct s2_backend *be) { return ((const struct cu_backend *)be)->text; }
+
+void cu_graph_get_stats(const struct s2_backend *be, struct cu_graph_stats *out) { *out = ((const struct cu_backend *)be)->graph; }
+
+void cu_memory(const struct s2_backend *be, size_t *now, size_t *peak)
+{
+    *now = ((const struct cu_backend *)be)->bytes_now;
+    *peak = ((const struct cu_backend *)be)->bytes_peak;
+}

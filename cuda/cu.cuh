@@ -1,0 +1,134 @@
+/* cu.cuh - what the files of cuda/ share: the backend's state, activation types, launches. */
+#ifndef S2_CU_CUH
+#define S2_CU_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "cuda.h"
+
+struct cu_program; /* graph.cu */
+struct cu_blas;    /* linear.cu */
+
+struct cu_backend {
+    struct s2_backend base; /* first */
+    int device, sm_count, cc; /* cc: 80, 86, 89, 90, 100 ... */
+    cudaStream_t stream;
+    bool recording; /* the stream is being captured: nothing may allocate or wait */
+    void *scratch;  /* see cu_scratch */
+    size_t scratch_size;
+    uint8_t *frame; /* staged picture, device memory, RGB rows of 3 * width bytes */
+    size_t frame_size;
+    void *axis; /* resampling tables of the present frame size, image.cu */
+    int axis_width, axis_height, axis_side;
+    size_t bytes_now, bytes_peak;
+    struct cu_blas *blas;
+    struct cu_program *programs, *record; /* record: the one being captured, since record_start */
+    double record_start;
+    struct cu_graph_stats graph;
+    enum cu_graph_mode graph_mode;
+    char text[320];
+};
+
+static inline struct cu_backend *cu_of(struct s2_backend *be) { return (struct cu_backend *)be; }
+
+/* Records a CUDA failure of `what` ("layer_norm") as the backend's; true if err is cudaSuccess. */
+bool cu_ok(struct s2_backend *, cudaError_t err, const char *what);
+/* After a launch: cu_ok(cudaGetLastError()). */
+#define CU_LAUNCHED(be, what) cu_ok((be), cudaGetLastError(), (what))
+
+/* Device memory that lives until the operator's kernels are done: one block, reused by the next operator of the
+ * stream. Grows only outside recordings (a program runs eagerly before it is recorded). NULL: failure recorded. */
+void *cu_scratch(struct s2_backend *, size_t bytes);
+
+/* Calls f with a null pointer of the activation type: CU_BY_TYPE(be, T, kernel<T><<<...>>>(...)) */
+#define CU_BY_TYPE(dtype, T, ...)                                                                                      \
+    do {                                                                                                               \
+        if ((dtype) == S2_BF16) {                                                                                      \
+            using T = __nv_bfloat16;                                                                                   \
+            __VA_ARGS__;                                                                                               \
+        } else if ((dtype) == S2_F16) {                                                                                \
+            using T = __half;                                                                                          \
+            __VA_ARGS__;                                                                                               \
+        } else {                                                                                                       \
+            using T = float;                                                                                           \
+            __VA_ARGS__;                                                                                               \
+        }                                                                                                              \
+    } while (0)
+
+__device__ __forceinline__ float cu_f32(float x) { return x; }
+__device__ __forceinline__ float cu_f32(__half x) { return __half2float(x); }
+__device__ __forceinline__ float cu_f32(__nv_bfloat16 x) { return __bfloat162float(x); }
+template <class T> __device__ __forceinline__ T cu_to(float x);
+template <> __device__ __forceinline__ float cu_to<float>(float x) { return x; }
+template <> __device__ __forceinline__ __half cu_to<__half>(float x) { return __float2half_rn(x); }
+template <> __device__ __forceinline__ __nv_bfloat16 cu_to<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+
+__device__ __forceinline__ float cu_act(float x, enum s2_act act)
+{
+    switch (act) {
+    case S2_ACT_RELU: return fmaxf(x, 0.0f);
+    case S2_ACT_GELU: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case S2_ACT_SIGMOID: return 1.0f / (1.0f + expf(-x));
+    default: return x;
+    }
+}
+
+static inline int cu_blocks(int64_t n, int per) { return (int)((n + per - 1) / per); }
+
+/* linear.cu: a linear layer's weights [out][in] in the activation type and its bias in f32, device memory */
+const void *cu_linear_weight(const struct s2_linear *);
+const float *cu_linear_bias(const struct s2_linear *);
+
+/* --- operators, by file; contracts in ops.h */
+/* linear.cu */
+void cu_linear_create(struct s2_backend *, struct s2_linear *, const float *w, const float *b, int in, int out);
+void cu_linear_destroy(struct s2_backend *, struct s2_linear *);
+void cu_linear(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *, enum s2_act, bool accumulate);
+void cu_mlp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *, const struct s2_linear *fc1,
+            enum s2_act, const struct s2_linear *fc2);
+void cu_deconv2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *, struct s2_tensor skip, enum s2_act);
+struct cu_blas *cu_blas_open(struct s2_backend *);
+void cu_blas_close(struct s2_backend *, struct cu_blas *);
+/* conv.cu */
+void cu_conv_create(struct s2_backend *, struct s2_conv *, const float *w, const float *b);
+void cu_conv_destroy(struct s2_backend *, struct s2_conv *);
+void cu_conv(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *, enum s2_act);
+/* image.cu */
+void cu_stage_image(struct s2_backend *, const struct s2_image *);
+void cu_preprocess(struct s2_backend *, struct s2_tensor y, const struct s2_image *frame);
+/* tokens.cu */
+void cu_max_pool2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);
+void cu_upsample2_add(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);
+void cu_layer_norm(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *, enum s2_act);
+void cu_add(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b, float s);
+void cu_rope(struct s2_backend *, struct s2_tensor x, const float *table);
+void cu_take(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int first);
+void cu_concat(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b);
+void cu_scatter(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const int32_t *index);
+void cu_point_tokens(struct s2_backend *, struct s2_tensor y, const float *points, const float *gauss, const float *embed, int size);
+void cu_where_absent(struct s2_backend *, struct s2_tensor x, struct s2_tensor score, const float *vec, bool replace);
+void cu_clamp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, float lo, float hi);
+/* attention.cu, window.cu */
+void cu_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, struct s2_tensor k, struct s2_tensor v, int heads);
+void cu_window_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor qkv, const struct s2_linear *lin, int heads, int window, bool pool);
+/* masks.cu */
+void cu_mask_logits(struct s2_backend *, struct s2_tensor y, struct s2_tensor hyper, struct s2_tensor u);
+void cu_choose(struct s2_backend *, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou, struct s2_tensor masks,
+               struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens, bool multimask);
+void cu_fill_holes(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int area);
+void cu_video_masks(struct s2_backend *, const struct s2_video_masks *out, struct s2_tensor low);
+/* memory.cu */
+void cu_memory_mask(struct s2_backend *, struct s2_tensor y, struct s2_tensor low, bool binarize);
+void cu_bank_store(struct s2_backend *, const struct s2_bank *, const int32_t *slot, const int32_t *ptr_slot, struct s2_tensor mem, struct s2_tensor ptr);
+void cu_pointer_positions(struct s2_backend *, struct s2_tensor y, const struct s2_bank_table *, const struct s2_linear *lin);
+void cu_memory_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, const struct s2_bank *, const struct s2_bank_table *,
+                         const struct s2_linear *kproj, const float *pe, const float *tpos, struct s2_tensor ptr_pos, const float *rope);
+/* graph.cu */
+bool cu_begin(struct s2_backend *, const struct s2_signature *);
+void cu_end(struct s2_backend *);
+void cu_forget(struct s2_backend *, uint64_t session);
+void cu_programs_free(struct cu_backend *);
+
+#endif

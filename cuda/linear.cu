@@ -1,0 +1,319 @@
+/* linear.cu - matrix products through cuBLASLt, loaded at run time so that the program starts without it.
+ * Row-major y [M][N] = x [M][K] W^T with W [N][K] is, in the library's column-major view, y^T = W x^T. */
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "cu.cuh"
+
+/* ------------------------------------------------------------------ the library */
+
+#define LT_FUNCTIONS(X)                                                                                                \
+    X(Create) X(Destroy) X(MatmulDescCreate) X(MatmulDescSetAttribute) X(MatrixLayoutCreate)                           \
+    X(MatmulPreferenceCreate) X(MatmulPreferenceSetAttribute) X(MatmulPreferenceDestroy) X(MatmulAlgoGetHeuristic)     \
+    X(Matmul) X(MatmulDescDestroy) X(MatrixLayoutDestroy)
+
+struct lt {
+    void *library;
+#define X(name) decltype(&cublasLt##name) name;
+    LT_FUNCTIONS(X)
+#undef X
+};
+
+static bool load(struct lt *lt)
+{
+    char name[32];
+    snprintf(name, sizeof name, "libcublasLt.so.%d", CUDART_VERSION / 1000);
+    lt->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!lt->library) return false;
+#define X(f)                                                                                                           \
+    if (!(lt->f = (decltype(lt->f))dlsym(lt->library, "cublasLt" #f))) return false;
+    LT_FUNCTIONS(X)
+#undef X
+    return true;
+}
+
+/* ------------------------------------------------------------------ plans */
+
+enum { MAX_PLANS = 1024 };
+static const size_t workspace_size = 32u << 20;
+
+struct key {
+    int m, n, k, ldx, ldy, type_x, type_y, epilogue, accumulate, align_x, align_y;
+};
+
+struct plan {
+    struct key key;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t w, x, y;
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct cu_blas {
+    struct lt lt;
+    cublasLtHandle_t handle;
+    void *workspace;
+    struct plan *plan;
+    int n;
+};
+
+struct weights {
+    void *w;      /* [out][in], activation type */
+    float *bias;  /* [out] */
+    void *bias_t; /* [out], activation type: the library wants it in the output's type */
+};
+
+struct cu_blas *cu_blas_open(struct s2_backend *be)
+{
+    struct cu_blas *b = (struct cu_blas *)calloc(1, sizeof *b);
+    struct plan *plans = (struct plan *)calloc(MAX_PLANS, sizeof *plans);
+    if (!b || !plans) {
+        s2_backend_fail(be, S2_E_DEVICE, "out of memory while opening the GPU");
+        free(b), free(plans);
+        return NULL;
+    }
+    b->plan = plans;
+    if (!load(&b->lt)) {
+        s2_backend_fail(be, S2_E_DEVICE, "the CUDA library libcublasLt.so.%d was not found (%s); install the CUDA runtime libraries or use --device cpu",
+                        CUDART_VERSION / 1000, dlerror());
+    } else if (b->lt.Create(&b->handle) != CUBLAS_STATUS_SUCCESS) {
+        s2_backend_fail(be, S2_E_DEVICE, "cuBLASLt cannot use this GPU; use --device cpu");
+    } else {
+        b->workspace = be->ops->alloc(be, workspace_size);
+    }
+    return b;
+}
+
+void cu_blas_close(struct s2_backend *be, struct cu_blas *b)
+{
+    if (!b) return;
+    for (int i = 0; i < b->n; i++) {
+        b->lt.MatmulDescDestroy(b->plan[i].desc);
+        b->lt.MatrixLayoutDestroy(b->plan[i].w), b->lt.MatrixLayoutDestroy(b->plan[i].x), b->lt.MatrixLayoutDestroy(b->plan[i].y);
+    }
+    be->ops->free(be, b->workspace);
+    if (b->handle) b->lt.Destroy(b->handle);
+    if (b->lt.library) dlclose(b->lt.library);
+    free(b->plan);
+    free(b);
+}
+
+static cudaDataType_t type_of(int dtype) { return dtype == S2_BF16 ? CUDA_R_16BF : dtype == S2_F16 ? CUDA_R_16F : CUDA_R_32F; }
+
+static int alignment(const void *p, int ld, enum s2_dtype t)
+{
+    size_t bits = (size_t)p | (size_t)ld * s2_dtype_size(t) | 256;
+    return (int)(bits & (~bits + 1));
+}
+
+static bool make_plan(struct s2_backend *be, struct cu_blas *b, struct plan *p)
+{
+    const struct lt *lt = &b->lt;
+    const struct key *k = &p->key;
+    cublasOperation_t transpose = CUBLAS_OP_T;
+    cublasLtEpilogue_t epilogue = (cublasLtEpilogue_t)k->epilogue;
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t result;
+    uint32_t align_w = 256, align_x = (uint32_t)k->align_x, align_y = (uint32_t)k->align_y;
+    int found = 0;
+
+    align_w = (uint32_t)alignment(NULL, k->k, (enum s2_dtype)k->type_x);
+    lt->MatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    lt->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose);
+    lt->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    lt->MatrixLayoutCreate(&p->w, type_of(k->type_x), (uint64_t)k->k, (uint64_t)k->n, k->k);
+    lt->MatrixLayoutCreate(&p->x, type_of(k->type_x), (uint64_t)k->k, (uint64_t)k->m, k->ldx);
+    lt->MatrixLayoutCreate(&p->y, type_of(k->type_y), (uint64_t)k->n, (uint64_t)k->m, k->ldy);
+    lt->MatmulPreferenceCreate(&preference);
+    lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_size, sizeof workspace_size);
+    lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align_w, sizeof align_w);
+    lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align_x, sizeof align_x);
+    lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align_y, sizeof align_y);
+    lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align_y, sizeof align_y);
+    /* the library's first choice, never a timed one: the same machine gives the same bits */
+    cublasStatus_t st = lt->MatmulAlgoGetHeuristic(b->handle, p->desc, p->w, p->x, p->y, p->y, preference, 1, &result, &found);
+    lt->MatmulPreferenceDestroy(preference);
+    if (st != CUBLAS_STATUS_SUCCESS || found == 0) {
+        s2_backend_fail(be, S2_E_DEVICE, "cuBLASLt has no way to multiply %d x %d by %d", k->m, k->k, k->n);
+        return false;
+    }
+    p->algo = result.algo;
+    return true;
+}
+
+static const struct plan *find_plan(struct s2_backend *be, const struct key *key)
+{
+    struct cu_blas *b = cu_of(be)->blas;
+    for (int i = 0; i < b->n; i++)
+        if (memcmp(&b->plan[i].key, key, sizeof *key) == 0) return &b->plan[i];
+    if (b->n == MAX_PLANS) {
+        s2_backend_fail(be, S2_E_INTERNAL, "more than %d shapes of matrix products", MAX_PLANS);
+        return NULL;
+    }
+    struct plan *p = &b->plan[b->n];
+    p->key = *key;
+    if (!make_plan(be, b, p)) return NULL;
+    b->n++;
+    return p;
+}
+
+/* ------------------------------------------------------------------ weights */
+
+template <class T> static void convert(T *out, const float *in, size_t n);
+template <> void convert<float>(float *out, const float *in, size_t n) { memcpy(out, in, n * sizeof *in); }
+template <> void convert<__half>(__half *out, const float *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++) out[i] = __float2half_rn(in[i]);
+}
+template <> void convert<__nv_bfloat16>(__nv_bfloat16 *out, const float *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++) out[i] = __float2bfloat16_rn(in[i]);
+}
+
+/* n floats of the host in new device memory of the activation type */
+static void *to_device(struct s2_backend *be, const float *host, size_t n)
+{
+    void *dev = be->ops->alloc(be, n * s2_dtype_size(be->act)), *packed = malloc(n * s2_dtype_size(be->act) + 1);
+    if (!packed) s2_backend_fail(be, S2_E_DEVICE, "out of memory while loading the model");
+    if (dev && packed) {
+        CU_BY_TYPE(be->act, T, convert<T>((T *)packed, host, n));
+        be->ops->upload(be, dev, packed, n * s2_dtype_size(be->act));
+        be->ops->sync(be);
+    }
+    free(packed);
+    return dev;
+}
+
+void cu_linear_create(struct s2_backend *be, struct s2_linear *l, const float *w, const float *b, int in, int out)
+{
+    l->in = in, l->out = out, l->impl = NULL;
+    if (be->skip) return;
+    struct weights *p = (struct weights *)calloc(1, sizeof *p);
+    if (!p) {
+        s2_backend_fail(be, S2_E_DEVICE, "out of memory while loading the model");
+        return;
+    }
+    l->impl = p;
+    p->w = to_device(be, w, (size_t)in * (size_t)out);
+    p->bias_t = to_device(be, b, (size_t)out);
+    p->bias = (float *)be->ops->alloc(be, (size_t)out * sizeof *b);
+    if (p->bias) be->ops->upload(be, p->bias, b, (size_t)out * sizeof *b);
+    be->ops->sync(be);
+}
+
+void cu_linear_destroy(struct s2_backend *be, struct s2_linear *l)
+{
+    struct weights *p = (struct weights *)l->impl;
+    if (!p) return;
+    be->ops->free(be, p->w), be->ops->free(be, p->bias), be->ops->free(be, p->bias_t);
+    free(p);
+    l->impl = NULL;
+}
+
+const void *cu_linear_weight(const struct s2_linear *l) { return ((const struct weights *)l->impl)->w; }
+const float *cu_linear_bias(const struct s2_linear *l) { return ((const struct weights *)l->impl)->bias; }
+
+/* ------------------------------------------------------------------ operators */
+
+/* y = (accumulate ? y : 0) + act(y0) for what the library's epilogues cannot do */
+template <class T> __global__ void activate(T *y, int ld, const T *x, int64_t n, int c, enum s2_act act, bool accumulate)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int64_t at = i / c * ld + i % c;
+    float v = cu_act(cu_f32(x ? x[i] : y[at]), act);
+    y[at] = cu_to<T>(accumulate ? cu_f32(y[at]) + v : v);
+}
+
+/* y (+)= x W^T + b, then ReLU if asked */
+static void product(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l, bool relu, bool accumulate)
+{
+    const struct weights *p = (const struct weights *)l->impl;
+    struct cu_blas *b = cu_of(be)->blas;
+    struct key key;
+    memset(&key, 0, sizeof key);
+    key.m = (int)s2_tokens(x), key.n = l->out, key.k = l->in, key.ldx = x.ld, key.ldy = y.ld;
+    key.type_x = x.dtype, key.type_y = y.dtype;
+    key.epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    key.accumulate = accumulate;
+    key.align_x = alignment(x.data, x.ld, x.dtype), key.align_y = alignment(y.data, y.ld, y.dtype);
+    const struct plan *plan = find_plan(be, &key);
+    if (!plan) return;
+
+    const void *bias = y.dtype == S2_F32 ? p->bias : p->bias_t;
+    float one = 1, beta = accumulate ? 1.0f : 0.0f;
+    b->lt.MatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    cublasStatus_t st = b->lt.Matmul(b->handle, plan->desc, &one, p->w, plan->w, x.data, plan->x, &beta, y.data, plan->y, y.data,
+                                     plan->y, &plan->algo, b->workspace, workspace_size, cu_of(be)->stream);
+    if (st != CUBLAS_STATUS_SUCCESS) s2_backend_fail(be, S2_E_DEVICE, "cuBLASLt failed (status %d) in a product of %d x %d by %d", (int)st, key.m, key.k, key.n);
+}
+
+static void launch_activate(struct s2_backend *be, struct s2_tensor y, const void *x, enum s2_act act, bool accumulate)
+{
+    int64_t n = s2_elements(y);
+    CU_BY_TYPE(y.dtype, T, activate<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, y.ld, (const T *)x, n, y.c, act, accumulate));
+    CU_LAUNCHED(be, "an activation");
+}
+
+void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l, enum s2_act act, bool accumulate)
+{
+    if (be->skip) return;
+    bool fused = act == S2_ACT_NONE || (act == S2_ACT_RELU && !accumulate);
+    if (fused || !accumulate) {
+        product(be, y, x, l, act == S2_ACT_RELU, accumulate && fused);
+        if (!fused && !be->skip) launch_activate(be, y, NULL, act, false);
+        return;
+    }
+    struct s2_tensor t = y;
+    t.ld = t.c;
+    if (!(t.data = cu_scratch(be, (size_t)s2_elements(y) * s2_dtype_size(y.dtype)))) return;
+    product(be, t, x, l, false, false);
+    if (!be->skip) launch_activate(be, y, t.data, act, true);
+}
+
+void cu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm, const struct s2_linear *fc1,
+            enum s2_act act, const struct s2_linear *fc2)
+{
+    if (be->skip) return;
+    size_t tokens = (size_t)s2_tokens(x), size = s2_dtype_size(x.dtype);
+    size_t first = norm ? (tokens * (size_t)x.c * size + 255) / 256 * 256 : 0;
+    char *scratch = (char *)cu_scratch(be, first + tokens * (size_t)fc1->out * size);
+    if (!scratch) return;
+    struct s2_tensor normed = x, hidden = x;
+    if (norm) {
+        normed.data = scratch, normed.ld = x.c;
+        cu_layer_norm(be, normed, x, norm, S2_ACT_NONE);
+    }
+    hidden.data = scratch + first, hidden.c = hidden.ld = fc1->out;
+    cu_linear(be, hidden, normed, fc1, act, false);
+    if (!be->skip) cu_linear(be, y, hidden, fc2, S2_ACT_NONE, true);
+}
+
+/* y[n][2h][2w][c] = act(t[n][h][w][dy][dx][c] + skip) */
+template <class T>
+__global__ void shuffle(T *y, const T *t, const T *skip, int64_t skip_n, int h, int w, int c, int64_t n, enum s2_act act)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int ch = (int)(i % c), X = (int)(i / c % (2 * w)), Y = (int)(i / c / (2 * w) % (2 * h));
+    int64_t b = i / c / (2 * w) / (2 * h), one = (int64_t)4 * h * w * c;
+    float v = cu_f32(t[(((b * h + Y / 2) * w + X / 2) * 4 + (Y % 2) * 2 + X % 2) * c + ch]);
+    if (skip) v += cu_f32(skip[(skip_n == 1 ? 0 : b * one) + i % one]);
+    y[i] = cu_to<T>(cu_act(v, act));
+}
+
+void cu_deconv2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l, struct s2_tensor skip, enum s2_act act)
+{
+    if (be->skip) return;
+    struct s2_tensor t = x;
+    t.c = t.ld = l->out;
+    if (!(t.data = cu_scratch(be, (size_t)s2_elements(t) * s2_dtype_size(t.dtype)))) return;
+    product(be, t, x, l, false, false);
+    if (be->skip) return;
+    int64_t n = s2_elements(y);
+    CU_BY_TYPE(y.dtype, T, shuffle<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const T *)t.data, (const T *)skip.data, skip.n, x.h, x.w, y.c, n, act));
+    CU_LAUNCHED(be, "deconv2");
+}

@@ -1,0 +1,234 @@
+/* masks.cu - mask logits, the choice among four masks, hole filling, masks at video size. */
+#include "cu.cuh"
+
+/* ------------------------------------------------------------------ logits */
+
+/* One thread a pixel and batch entry, all k masks: u is read once. The weights lie in shared memory. */
+template <class T> __global__ void mask_logits(float *y, const T *hyper, const T *u, int k, int c, int pixels)
+{
+    extern __shared__ float weight[];
+    int64_t b = blockIdx.y;
+    for (int i = threadIdx.x; i < k * c; i += blockDim.x) weight[i] = cu_f32(hyper[b * k * c + i]);
+    __syncthreads();
+    int p = blockIdx.x * blockDim.x + threadIdx.x;
+    if (p >= pixels) return;
+    const T *from = u + (b * pixels + p) * c;
+    for (int m = 0; m < k; m++) {
+        float sum = 0;
+        for (int i = 0; i < c; i++) sum += cu_f32(from[i]) * weight[m * c + i];
+        y[(b * k + m) * pixels + p] = sum;
+    }
+}
+
+void cu_mask_logits(struct s2_backend *be, struct s2_tensor y, struct s2_tensor hyper, struct s2_tensor u)
+{
+    if (be->skip) return;
+    int pixels = u.h * u.w, k = hyper.w, c = u.c;
+    CU_BY_TYPE(u.dtype, T, mask_logits<T><<<dim3(cu_blocks(pixels, 128), (unsigned)u.n), 128, (size_t)(k * c) * sizeof(float), cu_of(be)->stream>>>(
+                               (float *)y.data, (const T *)hyper.data, (const T *)u.data, k, c, pixels));
+    CU_LAUNCHED(be, "mask_logits");
+}
+
+/* ------------------------------------------------------------------ choice */
+
+enum { CHOOSE_THREADS = 1024 };
+
+/* which [n]: the index of the chosen mask. One block a batch entry; integer counts, so their order does not show. */
+__global__ void decide(int *which, const float *masks, const float *iou, int pixels, bool multimask)
+{
+    __shared__ int inner, outer;
+    int64_t b = blockIdx.x;
+    const float *mask0 = masks + b * 4 * pixels, *q = iou + 4 * b;
+    if (threadIdx.x == 0) inner = outer = 0;
+    __syncthreads();
+    int a = 0, o = 0;
+    for (int p = threadIdx.x; p < pixels && !multimask; p += CHOOSE_THREADS) {
+        a += mask0[p] > 0.05f;
+        o += mask0[p] > -0.05f;
+    }
+    atomicAdd(&inner, a);
+    atomicAdd(&outer, o);
+    __syncthreads();
+    if (threadIdx.x) return;
+    int best = 1;
+    for (int i = 2; i < 4; i++)
+        if (q[i] > q[best]) best = i;
+    bool stable = outer == 0 || (float)inner / (float)outer >= 0.98f;
+    which[b] = !multimask && stable ? 0 : best;
+}
+
+template <class T>
+__global__ void pick(float *low, T *token, float *best_iou, const int *which, const float *masks, const float *iou, const float *score,
+                     const T *tokens, int pixels, int c, bool multimask)
+{
+    int64_t b = blockIdx.y;
+    int p = blockIdx.x * blockDim.x + threadIdx.x, m = which[b];
+    if (p < pixels) low[b * pixels + p] = score[b] > 0 ? masks[(b * 4 + m) * pixels + p] : -1024.0f;
+    if (p < c) token[b * c + p] = tokens[(b * 4 + (multimask ? m : 0)) * c + p];
+    if (p == 0) best_iou[b] = iou[4 * b + m];
+}
+
+void cu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou, struct s2_tensor masks,
+               struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens, bool multimask)
+{
+    if (be->skip) return;
+    int n = masks.n, pixels = masks.w, c = tokens.c, *which = (int *)cu_scratch(be, (size_t)n * sizeof(int));
+    cudaStream_t s = cu_of(be)->stream;
+    if (!which) return;
+    decide<<<n, CHOOSE_THREADS, 0, s>>>(which, (const float *)masks.data, (const float *)iou.data, pixels, multimask);
+    CU_BY_TYPE(tokens.dtype, T, pick<T><<<dim3(cu_blocks(pixels > c ? pixels : c, 256), (unsigned)n), 256, 0, s>>>(
+                                    (float *)low.data, (T *)token.data, (float *)best_iou.data, which, (const float *)masks.data,
+                                    (const float *)iou.data, (const float *)score.data, (const T *)tokens.data, pixels, c, multimask));
+    CU_LAUNCHED(be, "choose");
+}
+
+/* ------------------------------------------------------------------ hole filling */
+
+/* Union-find over the whole map; a background pixel's parent is an index of its component, -1 elsewhere. */
+__device__ static int root(const int *parent, int i)
+{
+    while (parent[i] != i) i = parent[i];
+    return i;
+}
+
+/* Hooks the larger root under the smaller one: the final roots are the components' smallest indices in any order. */
+__device__ static void unite(int *parent, int a, int b)
+{
+    for (;;) {
+        a = root(parent, a), b = root(parent, b);
+        if (a == b) return;
+        if (a < b) {
+            int t = a;
+            a = b, b = t;
+        }
+        int old = atomicMin(&parent[a], b);
+        if (old == a) return;
+        a = old;
+    }
+}
+
+__global__ void holes_start(int *parent, int *size, const float *x, int pixels)
+{
+    int64_t b = blockIdx.y;
+    int p = blockIdx.x * blockDim.x + threadIdx.x;
+    if (p >= pixels) return;
+    parent[b * pixels + p] = x[b * pixels + p] <= 0 ? p : -1;
+    size[b * pixels + p] = 0;
+}
+
+__global__ void holes_unite(int *parents, int h, int w)
+{
+    int *parent = parents + (int64_t)blockIdx.y * h * w;
+    int p = blockIdx.x * blockDim.x + threadIdx.x;
+    if (p >= h * w || parent[p] < 0) return;
+    int x = p % w, y = p / w;
+    if (x > 0 && parent[p - 1] >= 0) unite(parent, p, p - 1);
+    if (y == 0) return;
+    if (parent[p - w] >= 0) unite(parent, p, p - w);
+    if (x > 0 && parent[p - w - 1] >= 0) unite(parent, p, p - w - 1);
+    if (x + 1 < w && parent[p - w + 1] >= 0) unite(parent, p, p - w + 1);
+}
+
+__global__ void holes_count(int *parents, int *sizes, int pixels)
+{
+    int64_t b = blockIdx.y;
+    int p = blockIdx.x * blockDim.x + threadIdx.x;
+    if (p < pixels && parents[b * pixels + p] >= 0) atomicAdd(&sizes[b * pixels + root(parents + b * pixels, p)], 1);
+}
+
+__global__ void holes_fill(float *y, const float *x, const int *parents, const int *sizes, int pixels, int area)
+{
+    int64_t b = blockIdx.y, at = b * pixels;
+    int p = blockIdx.x * blockDim.x + threadIdx.x;
+    if (p >= pixels) return;
+    bool hole = parents[at + p] >= 0 && sizes[at + root(parents + at, p)] <= area;
+    y[at + p] = hole ? 0.1f : x[at + p];
+}
+
+void cu_fill_holes(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, int area)
+{
+    if (be->skip) return;
+    int pixels = x.h * x.w;
+    cudaStream_t s = cu_of(be)->stream;
+    if (area <= 0) {
+        if (y.data != x.data) cu_ok(be, cudaMemcpyAsync(y.data, x.data, (size_t)x.n * (size_t)pixels * sizeof(float), cudaMemcpyDeviceToDevice, s), "fill_holes");
+        return;
+    }
+    int *parent = (int *)cu_scratch(be, 2 * (size_t)x.n * (size_t)pixels * sizeof(int)), *size = parent + (int64_t)x.n * pixels;
+    dim3 grid((unsigned)cu_blocks(pixels, 256), (unsigned)x.n);
+    if (!parent) return;
+    holes_start<<<grid, 256, 0, s>>>(parent, size, (const float *)x.data, pixels);
+    holes_unite<<<grid, 256, 0, s>>>(parent, x.h, x.w);
+    holes_count<<<grid, 256, 0, s>>>(parent, size, pixels);
+    holes_fill<<<grid, 256, 0, s>>>((float *)y.data, (const float *)x.data, parent, size, pixels, area);
+    CU_LAUNCHED(be, "fill_holes");
+}
+
+/* ------------------------------------------------------------------ masks at video size */
+
+struct tap {
+    int i0, i1;
+    float l0, l1;
+};
+
+/* torch bilinear, align_corners false: s2i_bilinear_tap of engine/common.c */
+__device__ static struct tap tap_at(int in, int out, int i)
+{
+    struct tap t;
+    float ratio = (float)in / (float)out, s = fmaxf(__fsub_rn(__fmul_rn(ratio, (float)i + 0.5f), 0.5f), 0.0f);
+    t.i0 = min((int)s, in - 1);
+    t.i1 = t.i0 + (t.i0 < in - 1);
+    t.l1 = s - (float)t.i0;
+    t.l0 = 1.0f - t.l1;
+    return t;
+}
+
+__device__ static float value_at(const float *map, int w, struct tap y, struct tap x)
+{
+    const float *r0 = map + (int64_t)y.i0 * w, *r1 = map + (int64_t)y.i1 * w;
+    float top = __fadd_rn(__fmul_rn(x.l0, r0[x.i0]), __fmul_rn(x.l1, r0[x.i1]));
+    float low = __fadd_rn(__fmul_rn(x.l0, r1[x.i0]), __fmul_rn(x.l1, r1[x.i1]));
+    return __fadd_rn(__fmul_rn(y.l0, top), __fmul_rn(y.l1, low));
+}
+
+/* One thread a pixel, all objects; a warp's 32 pixels of a row become one word of bits. */
+__global__ void video_masks(uint32_t *bits, uint16_t *owner, const float *low, int n, int h, int w, int height, int width, int words, bool exclusive)
+{
+    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (y >= height) return;
+    bool inside = x < width;
+    struct tap ty = tap_at(h, height, y), tx = tap_at(w, width, inside ? x : 0);
+    int best = -1;
+    float most = 0;
+    if (owner || exclusive)
+        for (int i = 0; i < n; i++) {
+            float v = value_at(low + (int64_t)i * h * w, w, ty, tx);
+            if (i == 0 || v > most) most = v, best = i;
+        }
+    if (most <= 0) best = -1;
+    if (owner && inside) owner[(int64_t)y * width + x] = (uint16_t)(best + 1);
+    for (int i = 0; i < n; i++) {
+        bool set = exclusive ? best == i : value_at(low + (int64_t)i * h * w, w, ty, tx) > 0;
+        uint32_t word = __brev(__ballot_sync(0xffffffffu, inside && set));
+        if (threadIdx.x == 0) bits[((int64_t)i * height + y) * words + blockIdx.x] = __byte_perm(word, 0, 0x0123);
+    }
+}
+
+void cu_video_masks(struct s2_backend *be, const struct s2_video_masks *out, struct s2_tensor low)
+{
+    if (be->skip) return;
+    int n = low.n, words = (out->width + 31) / 32;
+    size_t plane = (size_t)words * 4 * (size_t)out->height, owners = (size_t)out->width * (size_t)out->height * sizeof(uint16_t);
+    char *scratch = (char *)cu_scratch(be, (size_t)n * plane + owners);
+    cudaStream_t s = cu_of(be)->stream;
+    if (!scratch) return;
+    uint16_t *owner = out->owner ? (uint16_t *)(scratch + (size_t)n * plane) : NULL;
+    video_masks<<<dim3((unsigned)words, (unsigned)cu_blocks(out->height, 8)), dim3(32, 8), 0, s>>>((uint32_t *)scratch, owner, (const float *)low.data, n, low.h, low.w,
+                                                                                                  out->height, out->width, words, out->exclusive);
+    if (!CU_LAUNCHED(be, "video_masks")) return;
+    size_t row = ((size_t)out->width + 7) / 8;
+    for (int i = 0; out->bits && i < n; i++)
+        if (out->bits[i])
+            cu_ok(be, cudaMemcpy2DAsync(out->bits[i], out->bit_stride, scratch + (size_t)i * plane, (size_t)words * 4, row, (size_t)out->height, cudaMemcpyDeviceToHost, s), "fetching masks");
+    if (owner) cu_ok(be, cudaMemcpyAsync(out->owner, owner, owners, cudaMemcpyDeviceToHost, s), "fetching owners");
+}

@@ -1,0 +1,420 @@
+/* memory.cu - storing memories and attending to them.
+ *
+ * Memory attention is three launches: the keys of all present memories are assembled, projected and rotated into
+ * scratch memory, their values beside them; then attention with 256 channels of key and 64 of value (flash.cuh) over
+ * splits of the keys; then the merge of the splits. Which memories are present is read from the table by the kernels:
+ * grids are sized by its capacities, blocks without work return, and the attention cuts up what there is. */
+#include "rows.cuh"
+#include "flash_f32.cuh"
+
+#define DIM      64  /* channels of a memory */
+#define KEY      256 /* channels of a key, and numbers of a pointer */
+#define PARTS    (KEY / DIM)
+#define TOKENS   64 /* keys a block of project_keys makes */
+#define MAX_SINE 256
+
+/* ------------------------------------------------------------------ storing */
+
+/* Output i of `out` samples a row of `in` (torch bilinear, align_corners = False); products are rounded one by one, as
+ * the oracle's are: the sign of a value near 0 is a pixel of the binary mask. */
+__device__ __forceinline__ void bilinear_tap(int in, int out, int i, int *i0, int *i1, float *l0, float *l1)
+{
+    const float ratio = __fdiv_rn((float)in, (float)out);
+    const float s = fmaxf(__fsub_rn(__fmul_rn(ratio, (float)i + 0.5f), 0.5f), 0.0f);
+    *i0 = min((int)s, in - 1);
+    *i1 = *i0 + (*i0 < in - 1);
+    *l1 = fminf(s - (float)*i0, 1.0f);
+    *l0 = 1 - *l1;
+}
+
+__device__ __forceinline__ float lerp(float l0, float a, float l1, float b)
+{
+    return __fadd_rn(__fmul_rn(l0, a), __fmul_rn(l1, b));
+}
+
+template <class T>
+__global__ void memory_mask(T *y, const float *low, int n, int h, int w, int low_h, int low_w, bool binarize)
+{
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
+    if (x >= w) return;
+    int x0, x1, y0, y1;
+    float lx0, lx1, ly0, ly1;
+    bilinear_tap(low_w, w, x, &x0, &x1, &lx0, &lx1);
+    bilinear_tap(low_h, h, row, &y0, &y1, &ly0, &ly1);
+    for (int b = 0; b < n; b++) {
+        const float *map = low + (int64_t)b * low_h * low_w;
+        const float *r0 = map + (int64_t)y0 * low_w, *r1 = map + (int64_t)y1 * low_w;
+        const float v = lerp(ly0, lerp(lx0, r0[x0], lx1, r0[x1]), ly1, lerp(lx0, r1[x0], lx1, r1[x1]));
+        const float m = binarize ? (v > 0 ? 1.0f : 0.0f) : cu_act(v, S2_ACT_SIGMOID);
+        y[((int64_t)b * h + row) * w + x] = cu_to<T>(fmaf(20.0f, m, -10.0f));
+    }
+}
+
+void cu_memory_mask(struct s2_backend *be, struct s2_tensor y, struct s2_tensor low, bool binarize)
+{
+    if (be->skip) return;
+    const dim3 grid(cu_blocks(y.w, 128), y.h);
+    CU_BY_TYPE(y.dtype, T,
+               memory_mask<<<grid, 128, 0, cu_of(be)->stream>>>((T *)y.data, (const float *)low.data, y.n, y.h, y.w,
+                                                                low.h, low.w, binarize));
+    CU_LAUNCHED(be, "memory_mask");
+}
+
+/* Block (x, b): 256 numbers of memory b; block x == 0 stores the pointer as well. */
+template <class T>
+__global__ void bank_store(struct s2_bank bank, const int32_t *slot, const int32_t *ptr_slot, const T *mem,
+                           const float *ptr)
+{
+    const int b = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x, size = bank.tokens * bank.dim;
+    if (slot[b] >= 0 && i < size) {
+        const float v = cu_f32(mem[(int64_t)b * size + i]);
+        ((__nv_bfloat16 *)bank.spatial)[(int64_t)slot[b] * size + i] = __float2bfloat16_rn(v);
+    }
+    if (ptr_slot[b] >= 0 && i < bank.ptr_dim) {
+        bank.pointers[(int64_t)ptr_slot[b] * bank.ptr_dim + i] = ptr[(int64_t)b * bank.ptr_dim + i];
+    }
+}
+
+void cu_bank_store(struct s2_backend *be, const struct s2_bank *bank, const int32_t *slot, const int32_t *ptr_slot,
+                   struct s2_tensor mem, struct s2_tensor ptr)
+{
+    if (be->skip) return;
+    const int size = bank->tokens * bank->dim;
+    const dim3 grid(cu_blocks(size > bank->ptr_dim ? size : bank->ptr_dim, 256), mem.n);
+    CU_BY_TYPE(mem.dtype, T,
+               bank_store<<<grid, 256, 0, cu_of(be)->stream>>>(*bank, slot, ptr_slot, (const T *)mem.data,
+                                                               (const float *)ptr.data));
+    CU_LAUNCHED(be, "bank_store");
+}
+
+/* ------------------------------------------------------------------ positions of pointers */
+
+/* Wavelengths of get_1d_sine_pe (sam2_utils.py), each used twice in a row. */
+struct wavelengths {
+    float of[MAX_SINE / 4];
+};
+
+/* Block (j, b): pointer j of entry b. The position's sines and cosines, times the matrix: a warp an output. */
+template <class T>
+__global__ void pointer_positions(float *y, struct s2_bank_table table, const T *weight, const float *bias,
+                                  struct wavelengths waves, int in, int out)
+{
+    __shared__ float sine[MAX_SINE];
+    const int j = blockIdx.x, b = blockIdx.y, half = in / 2;
+    if (j >= table.counts[2 * b + 1]) return;
+    const int64_t at = (int64_t)b * table.ptr_cap + j;
+    for (int i = threadIdx.x; i < half; i += blockDim.x) {
+        const float angle = __fdiv_rn(table.ptr_dist[at], waves.of[i / 2]);
+        sine[i] = sinf(angle);
+        sine[half + i] = cosf(angle);
+    }
+    __syncthreads();
+    const int lane = threadIdx.x & 31;
+    for (int o = threadIdx.x >> 5; o < out; o += blockDim.x >> 5) {
+        float sum = 0;
+        for (int i = lane; i < in; i += 32) sum = fmaf(sine[i], cu_f32(weight[(int64_t)o * in + i]), sum);
+        for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+        if (lane == 0) y[at * out + o] = sum + bias[o];
+    }
+}
+
+void cu_pointer_positions(struct s2_backend *be, struct s2_tensor y, const struct s2_bank_table *table,
+                          const struct s2_linear *lin)
+{
+    if (be->skip || s2_elements(y) == 0) return;
+    if (!lin) {
+        cu_ok(be, cudaMemsetAsync(y.data, 0, (size_t)s2_elements(y) * sizeof(float), cu_of(be)->stream),
+              "pointer_positions");
+        return;
+    }
+    if (lin->in > MAX_SINE || lin->in % 4 != 0) {
+        s2_backend_fail(be, S2_E_INTERNAL,
+                        "pointer_positions of %d channels: the CUDA backend takes a multiple of 4 and "
+                        "at most %d",
+                        lin->in, MAX_SINE);
+        return;
+    }
+    struct wavelengths waves;
+    for (int i = 0; i < lin->in / 4; i++) waves.of[i] = (float)pow(10000.0, 2.0 * i / (lin->in / 2));
+    const dim3 grid(table->ptr_cap, y.n);
+    CU_BY_TYPE(be->act, T,
+               pointer_positions<<<grid, 256, 0, cu_of(be)->stream>>>((float *)y.data, *table,
+                                                                      (const T *)cu_linear_weight(lin),
+                                                                      cu_linear_bias(lin), waves, lin->in, lin->out));
+    CU_LAUNCHED(be, "pointer_positions");
+}
+
+/* ------------------------------------------------------------------ keys of memories */
+
+/* The operands of one memory attention. */
+struct memories {
+    struct s2_bank bank;
+    struct s2_bank_table table;
+    const float *pe, *tpos, *ptr_pos, *rope;
+    const void *weight; /* [KEY][DIM], activation type */
+    const float *bias;  /* [KEY] */
+    int capacity;       /* keys of an entry */
+};
+
+/* TOKENS tokens of one memory, or of the pointers: block (x, y, z) has tokens x * TOKENS .. of spatial memory y of entry
+ * z; y == spatial_cap: of its pointers. */
+struct stretch {
+    int count;                    /* tokens, <= 0: nothing to do */
+    int first;                    /* of the memory */
+    int64_t key;                  /* where the first key goes */
+    const __nv_bfloat16 *spatial; /* [count][DIM], or NULL: pointers */
+    const float *tpos;            /* [DIM], of a spatial memory */
+};
+
+__device__ __forceinline__ stretch stretch_of(const memories &m)
+{
+    const int b = blockIdx.z, spatial = m.table.counts[2 * b], pointers = m.table.counts[2 * b + 1];
+    const bool is_pointer = (int)blockIdx.y == m.table.spatial_cap;
+    stretch s = {};
+    s.first = blockIdx.x * TOKENS;
+    if (!is_pointer && (int)blockIdx.y >= spatial) return s;
+    s.count = min(TOKENS, (is_pointer ? pointers * PARTS : m.bank.tokens) - s.first);
+    s.key = (int64_t)b * m.capacity + (int64_t)(is_pointer ? spatial : blockIdx.y) * m.bank.tokens + s.first;
+    if (s.count <= 0 || is_pointer) return s;
+    const int64_t entry = (int64_t)b * m.table.spatial_cap + blockIdx.y;
+    s.spatial = (const __nv_bfloat16 *)m.bank.spatial + ((int64_t)m.table.slot[entry] * m.bank.tokens + s.first) * DIM;
+    s.tpos = m.tpos + (int64_t)m.table.row[entry] * DIM;
+    return s;
+}
+
+/* Channels c, c + 1 of token i of the stretch: the memory and its sum with the position. */
+__device__ __forceinline__ void read_memory(const memories &m, const stretch &s, int i, int c, float2 *memory,
+                                            float2 *sum)
+{
+    float2 position;
+    if (s.spatial) {
+        *memory = __bfloat1622float2(*(const __nv_bfloat162 *)(s.spatial + (int64_t)i * DIM + c));
+        const float2 pe = *(const float2 *)(m.pe + (int64_t)(s.first + i) * DIM + c), t = *(const float2 *)(s.tpos + c);
+        position = make_float2(pe.x + t.x, pe.y + t.y);
+    } else {
+        const int token = s.first + i;
+        const int64_t entry = (int64_t)blockIdx.z * m.table.ptr_cap + token / PARTS;
+        *memory = *(const float2 *)(m.bank.pointers + (int64_t)m.table.ptr_slot[entry] * KEY + token % PARTS * DIM + c);
+        position = *(const float2 *)(m.ptr_pos + entry * DIM + c);
+    }
+    *sum = make_float2(memory->x + position.x, memory->y + position.y);
+}
+
+__device__ __forceinline__ float2 turned(const memories &m, const stretch &s, int i, int channel, float2 key)
+{
+    if (!s.spatial) return key;
+    const float2 t = *(const float2 *)(m.rope + (int64_t)(s.first + i) * KEY + channel);
+    return make_float2(key.x * t.x - key.y * t.y, key.x * t.y + key.y * t.x);
+}
+
+/* Tensor cores: 64 tokens x 64 channels times the matrix, 8 warps of 32 output channels each. Keys leave through shared
+ * memory, over the operands, so that stores are whole rows. */
+template <class T> struct projection {
+    static constexpr int PITCH = 2 * DIM + 16, OUT_PITCH = 2 * KEY + 16; /* bytes of a row */
+    static constexpr int A_BYTES = TOKENS * PITCH, BYTES = A_BYTES + KEY * PITCH;
+    static_assert(TOKENS * OUT_PITCH <= BYTES, "keys lie over the operands");
+};
+
+template <class T> __global__ void __launch_bounds__(256) project_keys(memories m, T *keys, T *values)
+{
+    using P = projection<T>;
+    __shared__ __align__(16) unsigned char memory[P::BYTES];
+    unsigned char *a = memory, *b = memory + P::A_BYTES;
+    const stretch s = stretch_of(m);
+    if (s.count <= 0) return;
+    const int lane = threadIdx.x & 31, channel = (threadIdx.x >> 5) * 32;
+
+    flash_fetch<KEY, DIM / 8, P::PITCH, 256>(b, KEY, DIM / 8, threadIdx.x, [&](unsigned char *to, int row, int chunk) {
+        flash_copy16(to, (const T *)m.weight + row * DIM + chunk * 8);
+    });
+    for (int i = threadIdx.x; i < TOKENS * DIM / 2; i += 256) {
+        const int token = i / (DIM / 2), c = i % (DIM / 2) * 2;
+        float2 value = make_float2(0, 0), sum = value;
+        if (token < s.count) {
+            read_memory(m, s, token, c, &value, &sum);
+            *(uint32_t *)(values + (s.key + token) * DIM + c) = flash_pack<T>(value.x, value.y);
+        }
+        *(uint32_t *)(a + token * P::PITCH + c * 2) = flash_pack<T>(sum.x, sum.y);
+    }
+    flash_copies_wait();
+    __syncthreads();
+
+    float acc[TOKENS / 16][4][4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 bias = *(const float2 *)(m.bias + channel + i * 8 + (lane & 3) * 2);
+#pragma unroll
+        for (int t = 0; t < TOKENS / 16; t++) {
+            acc[t][i][0] = acc[t][i][2] = bias.x;
+            acc[t][i][1] = acc[t][i][3] = bias.y;
+        }
+    }
+    const uint32_t rows = flash_shared(a) + (lane & 15) * P::PITCH + (lane >> 4) * 16;
+    const uint32_t columns =
+        flash_shared(b) + (channel + (lane & 7) + ((lane & 16) >> 1)) * P::PITCH + ((lane >> 3) & 1) * 16;
+#pragma unroll
+    for (int c = 0; c < DIM / 16; c++) {
+        uint32_t wt[2][4];
+        flash_load4(wt[0], columns + c * 32);
+        flash_load4(wt[1], columns + 16 * P::PITCH + c * 32);
+#pragma unroll
+        for (int t = 0; t < TOKENS / 16; t++) {
+            uint32_t x[4];
+            flash_load4(x, rows + t * 16 * P::PITCH + c * 32);
+#pragma unroll
+            for (int i = 0; i < 4; i++) flash_mma<T>(acc[t][i], x, wt[i / 2][i % 2 * 2], wt[i / 2][i % 2 * 2 + 1]);
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int t = 0; t < TOKENS / 16; t++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const int token = t * 16 + r * 8 + (lane >> 2), c = channel + i * 8 + (lane & 3) * 2;
+                if (token >= s.count) continue;
+                const float2 key = turned(m, s, token, c, make_float2(acc[t][i][2 * r], acc[t][i][2 * r + 1]));
+                *(uint32_t *)(memory + token * P::OUT_PITCH + c * 2) = flash_pack<T>(key.x, key.y);
+            }
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < s.count * (KEY / 8); i += 256) {
+        const int token = i / (KEY / 8), chunk = i % (KEY / 8);
+        *(uint4 *)(keys + (s.key + token) * KEY + chunk * 8) =
+            *(const uint4 *)(memory + token * P::OUT_PITCH + chunk * 16);
+    }
+}
+
+/* float32: a thread has an output channel, its row of the matrix in registers. */
+template <> __global__ void __launch_bounds__(256) project_keys<float>(memories m, float *keys, float *values)
+{
+    __shared__ __align__(16) float a[TOKENS][DIM];
+    const stretch s = stretch_of(m);
+    if (s.count <= 0) return;
+    for (int i = threadIdx.x; i < s.count * DIM / 2; i += 256) {
+        const int token = i / (DIM / 2), c = i % (DIM / 2) * 2;
+        float2 value, sum;
+        read_memory(m, s, token, c, &value, &sum);
+        *(float2 *)(values + (s.key + token) * DIM + c) = value;
+        *(float2 *)&a[token][c] = sum;
+    }
+    const int channel = threadIdx.x;
+    float w[DIM];
+#pragma unroll
+    for (int c = 0; c < DIM; c++) w[c] = ((const float *)m.weight)[channel * DIM + c];
+    __syncthreads();
+    for (int token = 0; token < s.count; token++) {
+        float key = 0;
+#pragma unroll
+        for (int c = 0; c < DIM; c++) key = fmaf(a[token][c], w[c], key);
+        key += m.bias[channel];
+        const float other = __shfl_xor_sync(0xffffffffu, key, 1);
+        const bool odd = channel & 1;
+        const float2 pair = turned(m, s, token, channel & ~1, odd ? make_float2(other, key) : make_float2(key, other));
+        keys[(s.key + token) * KEY + channel] = odd ? pair.y : pair.x;
+    }
+}
+
+/* ------------------------------------------------------------------ attention to memories */
+
+/* false: the device has too little shared memory for the blocking; splits into *splits */
+template <class B> static bool plan(struct s2_backend *be, int n, int queries, int capacity, int *splits)
+{
+    using Source = cu_rows<typename B::T>;
+    if (!flash_fits<B, Source>(be, "memory_attention")) return false;
+    *splits = flash_splits<B, Source>(be, n, queries, capacity, DIM, "memory_attention");
+    return true;
+}
+
+/* The attention itself: 32 query rows a warp, so that each key read from shared memory serves two products; 8 warps,
+ * as many as the registers hold. */
+template <class T> struct blockings {
+    using wide = flash_blocking<T, KEY, DIM, 2, 8, 1, 64, true>;
+    using narrow = flash_blocking<T, KEY, DIM, 2, 2, 1, 32, false>;
+
+    static bool choose(struct s2_backend *be, int n, int queries, int capacity, int *splits)
+    {
+        if (plan<wide>(be, n, queries, capacity, splits)) return true;
+        plan<narrow>(be, n, queries, capacity, splits);
+        return false;
+    }
+    static void launch(struct s2_backend *be, const cu_rows<T> &src, flash_partial part, int splits, int n,
+                       int capacity, bool is_wide)
+    {
+        if (is_wide) {
+            flash_launch<wide>(be, src, part, splits, n, src.queries, capacity, "memory_attention");
+        } else {
+            flash_launch<narrow>(be, src, part, splits, n, src.queries, capacity, "memory_attention");
+        }
+    }
+};
+template <> struct blockings<float> {
+    static bool choose(struct s2_backend *be, int n, int queries, int capacity, int *splits)
+    {
+        *splits = flash_choose_splits((int64_t)cu_blocks(queries, F32_TILE) * n, 2 * cu_of(be)->sm_count,
+                                      cu_blocks(capacity, F32_TILE), 2, capacity, DIM);
+        return true;
+    }
+    static void launch(struct s2_backend *be, const cu_rows<float> &src, flash_partial part, int splits, int n, int,
+                       bool)
+    {
+        flash_f32_launch(be, src, part, splits, n, src.queries, "memory_attention");
+    }
+};
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+template <class T> static void attend(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const memories &m)
+{
+    const int n = q.n, queries = q.h * q.w, tokens = m.bank.tokens, pointers = m.table.ptr_cap * PARTS;
+    int splits = 1;
+    const bool wide = blockings<T>::choose(be, n, queries, m.capacity, &splits);
+    const size_t key_bytes = rounded((size_t)n * (size_t)m.capacity * KEY * sizeof(T));
+    const size_t value_bytes = rounded((size_t)n * (size_t)m.capacity * DIM * sizeof(T));
+    char *scratch =
+        be->skip
+            ? NULL
+            : (char *)cu_scratch(be, key_bytes + value_bytes + flash_partial_bytes(splits, (int64_t)n * queries, DIM));
+    if (!scratch) return;
+    T *keys = (T *)scratch, *values = (T *)(scratch + key_bytes);
+
+    const dim3 grid(cu_blocks(tokens > pointers ? tokens : pointers, TOKENS), m.table.spatial_cap + 1, n);
+    project_keys<T><<<grid, 256, 0, cu_of(be)->stream>>>(m, keys, values);
+    if (!CU_LAUNCHED(be, "memory_attention")) return;
+
+    cu_rows<T> src = {};
+    src.q = (const T *)q.data, src.k = keys, src.v = values, src.y = (T *)y.data;
+    src.ldq = q.ld, src.ldk = KEY, src.ldv = DIM, src.ldy = y.ld;
+    src.heads = 1, src.d = KEY, src.dv = DIM, src.queries = queries, src.keys = m.capacity;
+    src.counts = m.table.counts, src.weight[0] = tokens, src.weight[1] = PARTS;
+    const flash_partial part = flash_partial_at(scratch + key_bytes + value_bytes, splits, (int64_t)n * queries, DIM);
+    blockings<T>::launch(be, src, part, splits, n, m.capacity, wide);
+}
+
+void cu_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const struct s2_bank *bank,
+                         const struct s2_bank_table *table, const struct s2_linear *kproj, const float *pe,
+                         const float *tpos, struct s2_tensor ptr_pos, const float *rope)
+{
+    if (be->skip) return;
+    if (bank->dim != DIM || bank->ptr_dim != KEY || kproj->in != DIM || kproj->out != KEY || q.c != KEY || y.c != DIM) {
+        s2_backend_fail(be, S2_E_INTERNAL,
+                        "memory_attention of memories of %d and keys of %d channels: the CUDA backend takes %d and %d",
+                        bank->dim, kproj->out, DIM, KEY);
+        return;
+    }
+    const memories m = {*bank,
+                        *table,
+                        pe,
+                        tpos,
+                        (const float *)ptr_pos.data,
+                        rope,
+                        cu_linear_weight(kproj),
+                        cu_linear_bias(kproj),
+                        table->spatial_cap * bank->tokens + table->ptr_cap * PARTS};
+    CU_BY_TYPE(q.dtype, T, attend<T>(be, y, q, m));
+}
