@@ -90,6 +90,7 @@ void *cu_scratch(struct s2_backend *be, size_t bytes)
         return NULL;
     }
     cu_sync(be);
+    cu_programs_stale(cu);
     cu_free(be, cu->scratch);
     cu->scratch_size = 0;
     cu->scratch = cu_alloc(be, bytes);

@@ -129,6 +129,8 @@ void cu_memory_attention(struct s2_backend *, struct s2_tensor y, struct s2_tens
 bool cu_begin(struct s2_backend *, const struct s2_signature *);
 void cu_end(struct s2_backend *);
 void cu_forget(struct s2_backend *, uint64_t session);
+/* Memory that recordings point to is about to move: they are made anew when their program comes up next. */
+void cu_programs_stale(struct cu_backend *);
 void cu_programs_free(struct cu_backend *);
 
 #endif

@@ -73,6 +73,14 @@ void cu_end(struct s2_backend *be)
     cu->graph.capture_seconds += s2_now() - cu->record_start;
 }
 
+void cu_programs_stale(struct cu_backend *cu)
+{
+    for (struct cu_program *p = cu->programs; p; p = p->next) {
+        if (p->exec) cudaGraphExecDestroy(p->exec);
+        p->exec = NULL;
+    }
+}
+
 void cu_forget(struct s2_backend *be, uint64_t session)
 {
     for (struct cu_program **at = &cu_of(be)->programs; *at;) {

@@ -40,6 +40,7 @@ static bool make_tables(struct s2_backend *be, int width, int height, int side)
         return false;
     }
     be->ops->sync(be);
+    cu_programs_stale(cu);
     be->ops->free(be, cu->axis);
     cu->axis = be->ops->alloc(be, cells * sizeof *host);
     fill(host, width, side);
@@ -59,6 +60,7 @@ void cu_stage_image(struct s2_backend *be, const struct s2_image *f)
     if (be->skip) return;
     if (bytes > cu->frame_size) {
         be->ops->sync(be);
+        cu_programs_stale(cu);
         be->ops->free(be, cu->frame);
         cu->frame = (uint8_t *)be->ops->alloc(be, bytes);
         cu->frame_size = cu->frame ? bytes : 0;
