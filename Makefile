@@ -84,9 +84,11 @@ $(B)/cuda/%.o: cuda/%.cu
 $(B)/tests/obj/%.o: tests/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(cuda_cflags) $(pkg_cflags) -Iengine -c -o $@ $<
 paste := \#\#
+# GCC 14 splits some multiply-adds in two for AVX2, some not: slower, and a row's bytes would depend on its tile.
+whole_fma := $(shell $(CC) -Werror --param=avoid-fma-max-bits=0 -fsyntax-only -x c /dev/null 2>/dev/null && echo --param=avoid-fma-max-bits=0)
 define kern_rule
 $(B)/engine/cpu/%.$(1).o: engine/cpu/%.c
-	$$(Q)mkdir -p $$(@D); echo "  CC    $$< ($(1))"; $$(CC) $$(base_cflags) -O3 -ffp-contract=fast $$(isa_$(1)) '-DK(x)=x$(paste)_$(1)' -DISA_$(1) -Iengine -c -o $$@ $$<
+	$$(Q)mkdir -p $$(@D); echo "  CC    $$< ($(1))"; $$(CC) $$(base_cflags) -O3 -ffp-contract=fast $(whole_fma) $$(isa_$(1)) '-DK(x)=x$(paste)_$(1)' -DISA_$(1) -Iengine -c -o $$@ $$<
 endef
 $(foreach i,$(isas),$(eval $(call kern_rule,$(i))))
 
