@@ -129,6 +129,30 @@ static bool belongs(const struct cmd_schedule *s, const struct fmt_prompt *q, co
     return q->time <= f->time + s->last_interval + time_tolerance;
 }
 
+/* Prompt i belongs to frame f. A stop or a mask stands alone on its frame; prompts of one kind of
+ * moment were compared when they were read, a time meets a frame number only here. */
+static enum s2_status check_company(const struct cmd_schedule *s, size_t i, const struct fmt_frame *f,
+                                    struct s2_err *err)
+{
+    const struct fmt_prompts *p = s->prompts;
+    const struct fmt_prompt *q = &p->prompts[i];
+    for (size_t k = 0; k < i; k++) {
+        const struct fmt_prompt *other = &p->prompts[k];
+        if (other->object != q->object || !belongs(s, other, f)) continue;
+        const int id = p->objects[q->object].id;
+        if (q->kind == S2_PROMPT_STOP || other->kind == S2_PROMPT_STOP) {
+            return fail(p, q, err, "object %d is both stopped and prompted at frame %" PRId64 "; see %s", id, f->index,
+                        other->where);
+        }
+        if (q->kind == S2_PROMPT_MASK || other->kind == S2_PROMPT_MASK) {
+            return fail(p, q, err,
+                        "a mask stands alone, but %s prompts object %d at frame %" PRId64 " too; keep one of them",
+                        other->where, id, f->index);
+        }
+    }
+    return S2_OK;
+}
+
 enum s2_status cmd_schedule_frame(struct cmd_schedule *s, const struct fmt_frame *f, int *n, struct s2_err *err)
 {
     *n = 0;
@@ -141,6 +165,8 @@ enum s2_status cmd_schedule_frame(struct cmd_schedule *s, const struct fmt_frame
         const struct fmt_prompt *q = &s->prompts->prompts[i];
         if (s->done[i]) continue;
         if (belongs(s, q, f)) {
+            const enum s2_status status = check_company(s, i, f, err);
+            if (status) return status;
             s->done[i] = true;
             s->left--;
             s->now[(*n)++] = s->all[i];

@@ -24,7 +24,8 @@ enum s2_status cmd_schedule_check(const struct fmt_prompts *, int64_t first, int
 /* prompts must be resolved and stay as they are until cmd_schedule_close. */
 enum s2_status cmd_schedule_open(struct cmd_schedule *, const struct fmt_prompts *, struct s2_err *);
 /* The prompts of a delivered frame, in their order: *n of them in s->now. Prompts by time belong to the frame
- * that is shown then; S2_E_USAGE if that frame was not delivered (stride, range). */
+ * that is shown then; S2_E_USAGE if that frame was not delivered (stride, range), or if a mask or a stop meets
+ * another prompt of its object. */
 enum s2_status cmd_schedule_frame(struct cmd_schedule *, const struct fmt_frame *, int *n, struct s2_err *);
 /* After the last frame: S2_E_USAGE and a sentence if prompts are left. */
 enum s2_status cmd_schedule_end(const struct cmd_schedule *, struct s2_err *);

@@ -63,16 +63,16 @@ Test(schedule, capacities_cover_points_boxes_and_times)
 
 Test(schedule, prompts_come_on_their_frame_in_their_order)
 {
-    struct fmt_object objects[2] = {{.id = 1}, {.id = 2}};
+    struct fmt_object objects[3] = {{.id = 1}, {.id = 2}, {.id = 3}};
     const float xy[2] = {10, 20};
     const int8_t labels[1] = {0};
     struct fmt_prompt q[] = {
         {.frame = 3, .object = 1, .has_box = true, .box = {1, 2, 3, 4}},
-        {.by_time = true, .time = 0.3, .object = 0, .kind = S2_PROMPT_STOP},
+        {.by_time = true, .time = 0.3, .object = 2, .kind = S2_PROMPT_STOP},
         {.frame = 1, .object = 0, .n_points = 1, .xy = (float *)xy, .labels = (int8_t *)labels},
         {.frame = 3, .object = 0, .kind = S2_PROMPT_MASK, .mask = {.width = 7}},
     };
-    const struct fmt_prompts p = make(q, 4, objects, 2);
+    const struct fmt_prompts p = make(q, 4, objects, 3);
     struct cmd_schedule s;
     cr_assert_eq(cmd_schedule_open(&s, &p, NULL), S2_OK);
     for (int pass = 0; pass < 2; pass++) {
@@ -98,6 +98,40 @@ Test(schedule, prompts_come_on_their_frame_in_their_order)
         cr_expect_eq(s.left, 4);
     }
     cmd_schedule_close(&s);
+}
+
+/* What frame 2 at 0.2 s says to these prompts. */
+static enum s2_status met(struct fmt_prompt *q, size_t n, struct s2_err *err)
+{
+    struct fmt_object objects[2] = {{.id = 4}, {.id = 9}};
+    const struct fmt_prompts p = make(q, n, objects, 2);
+    const struct fmt_frame f = frame(2, 10, false);
+    struct cmd_schedule s;
+    int taken_now;
+    cr_assert_eq(cmd_schedule_open(&s, &p, NULL), S2_OK);
+    *err = (struct s2_err){0};
+    const enum s2_status status = cmd_schedule_frame(&s, &f, &taken_now, err);
+    cmd_schedule_close(&s);
+    return status;
+}
+
+Test(schedule, a_mask_or_a_stop_stands_alone_even_if_a_time_meets_a_frame_number)
+{
+    struct s2_err err;
+    struct fmt_prompt mask[] = {{.by_time = true, .time = 0.2, .kind = S2_PROMPT_MASK}, {.frame = 2, .n_points = 1}};
+    cr_expect_eq(met(mask, 2, &err), S2_E_USAGE);
+    cr_expect_str_eq(err.text,
+                     "p.json: prompts[1]: a mask stands alone, but prompts[0] prompts object 4 at frame 2 too; "
+                     "keep one of them");
+    struct fmt_prompt stop[] = {{.frame = 2, .n_points = 1}, {.by_time = true, .time = 0.21, .kind = S2_PROMPT_STOP}};
+    cr_expect_eq(met(stop, 2, &err), S2_E_USAGE);
+    cr_expect_str_eq(err.text, "p.json: prompts[1]: object 4 is both stopped and prompted at frame 2; see prompts[0]");
+
+    struct fmt_prompt others[] = {{.by_time = true, .time = 0.2, .kind = S2_PROMPT_MASK},
+                                  {.frame = 2, .object = 1, .n_points = 1},
+                                  {.by_time = true, .time = 0.2, .object = 1, .has_box = true},
+                                  {.frame = 3, .n_points = 1}};
+    cr_expect_eq(met(others, 4, &err), S2_OK, "%s", err.text);
 }
 
 /* The frame that takes a prompt at `time` in a clip of `frames` frames, every stride-th delivered; -1: none. */

@@ -113,3 +113,14 @@ case_wrong_quick_prompts() {
         absent out.json
     done
 }
+
+case_a_mask_by_time_meets_a_click_by_frame() {
+    clip --frames 2 clip.mkv
+    cat >p.json <<'END'
+{"prompts": [{"time": 0, "object": 1, "mask": {"size": [72, 96], "counts": [10, 100, 6802]}},
+             {"frame": 0, "object": 1, "points": [[12, 36]]}]}
+END
+    exits 2 "$SAM2TRACK" -m "$MODEL" -p p.json --rle out.json clip.mkv
+    says 'p.json: prompts\[1\]: a mask stands alone, but prompts\[0\] prompts object 1 at frame 0 too'
+    absent out.json out.json.part
+}
