@@ -190,13 +190,15 @@ static int make_folders(const char *dir, bool *created)
     for (size_t i = 1; i < length; i++) {
         if (path[i] != '/') continue;
         path[i] = 0;
-        if (mkdir(path, 0777) != 0 && errno != EEXIST && access(path, F_OK) != 0) return errno;
+        const int error = mkdir(path, 0777) == 0 ? 0 : errno;
+        if (error && error != EEXIST && access(path, F_OK) != 0) return error;
         path[i] = '/';
     }
     *created = mkdir(path, 0777) == 0;
     if (*created) return 0;
+    const int error = errno;
     struct stat st;
-    if (stat(path, &st) != 0) return errno;
+    if (stat(path, &st) != 0) return error == EEXIST ? errno : error;
     if (!S_ISDIR(st.st_mode)) return ENOTDIR;
     return access(path, W_OK | X_OK) == 0 ? 0 : errno;
 }

@@ -201,6 +201,20 @@ Test(outputs, existing_outputs_are_refused)
     cr_assert_str_eq(fix_read_all("maps/x.png"), "old");
 }
 
+Test(outputs, a_folder_that_may_not_be_made_says_why)
+{
+    static const char *const dirs[] = {"locked/maps", "locked/deep/maps"};
+    cr_assert_eq(mkdir(fix_in("locked"), 0555), 0);
+    cr_assert_eq(chmod(fix_in(""), 0755), 0);
+    if (!geteuid()) cr_assert_eq(seteuid(65534), 0, "root may write anywhere");
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+        struct fmt_outputs_config c = fix_config();
+        c.png_dir = fix_in(dirs[i]);
+        fix_open_fails(&c, S2_E_OUTPUT, "Permission denied");
+    }
+    if (!getuid()) cr_assert_eq(seteuid(0), 0);
+}
+
 Test(outputs, overwrite_removes_the_frames_of_an_earlier_run)
 {
     cr_assert_eq(mkdir(fix_in("maps"), 0777) + mkdir(fix_in("masks"), 0777) + mkdir(fix_in("masks/9"), 0777), 0);
