@@ -1,7 +1,9 @@
 /* main.c - chooses the verb. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../engine/base.h"
 #include "cmd.h"
@@ -62,8 +64,19 @@ static int run_verb(int argc, char **argv)
     return cmd_track(argc - 1, argv + 1);
 }
 
+/* An output opened under the number of a closed standard stream would take its messages. The stand-in cannot be
+ * read or written either. */
+static void hold_closed_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0) continue;
+        if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return;
+    }
+}
+
 int main(int argc, char **argv)
 {
+    hold_closed_streams();
     cmd_process_started();
     const int code = run_verb(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;

@@ -157,3 +157,14 @@ case_large_ids_do_not_fit_an_id_map() {
     track --box 0,24,23,47#300 --png-objects objects clip.mkv
     [ -s objects/300/00000.png ]
 }
+
+# The number of a closed stream is free: the next file opened would get the messages.
+case_closed_streams_do_not_write_into_outputs() {
+    clip --frames 2 clip.mkv
+    mkdir frames
+    ffmpeg -v error -i clip.mkv frames/%02d.png
+    track "${square[@]}" --rle want.jsonl frames
+    exits 0 bash -c '"$@" 2>&-' - "$SAM2TRACK" -m "$MODEL" --progress json "${square[@]}" --rle got.jsonl frames
+    same want.jsonl got.jsonl
+    exits 6 bash -c '"$@" >&-' - "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle - frames
+}
