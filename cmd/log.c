@@ -9,11 +9,16 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static enum cmd_verbosity verbosity;
 static char bottom[512];
 
-/* Prints a line above the bottom line. */
+/* Prints a line above the bottom line. Control characters, which names may hold, would break it or steer a terminal. */
 static void print(const char *prefix, const char *text)
 {
+    char line[2048];
+    size_t n = 0;
+    for (; text[n] && n < sizeof line - 1; n++)
+        line[n] = (unsigned char)text[n] < ' ' || text[n] == 127 ? '?' : text[n];
+    line[n] = 0;
     pthread_mutex_lock(&mutex);
-    fprintf(stderr, "%s%s%s\n%s", bottom[0] ? "\r\033[K" : "", prefix, text, bottom);
+    fprintf(stderr, "%s%s%s\n%s", bottom[0] ? "\r\033[K" : "", prefix, line, bottom);
     fflush(stderr);
     pthread_mutex_unlock(&mutex);
 }

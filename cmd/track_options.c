@@ -183,6 +183,7 @@ static enum s2_status check(const struct cmd_track_options *o, int n_operands, c
     const bool has_output = o->png || o->png_objects || o->rle || o->overlay || o->taps;
     const char *stats = o->stats ? o->stats : "";
     if (n_operands == 0) return s2_fail(err, S2_E_USAGE, "no INPUT given; 'sam2track track --help' shows how");
+    if (!*operands[0]) return s2_fail(err, S2_E_USAGE, "INPUT is empty; name a video file or a folder of frames");
     if (n_operands > 1) {
         return s2_fail(err, S2_E_USAGE, "one INPUT at a time, but '%s' and '%s' were given", operands[0], operands[1]);
     }

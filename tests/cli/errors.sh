@@ -30,3 +30,13 @@ case_model_lacks_a_tensor() {
     equal "$(wc -c <model)" "$(wc -c <"$MODEL")" "bytes of the model"
     refused 'sam_mask_decoder\.iou_token\.weight'
 }
+
+case_names_with_control_characters_stay_on_one_line() {
+    exits 4 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle out.json $'two\nlines\033[2J.mkv'
+    equal "$(cat stderr)" 'sam2track: two?lines?[2J.mkv: there is no such file or folder'
+}
+
+case_empty_input() {
+    exits 2 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle out.json ''
+    says 'INPUT is empty'
+}
