@@ -96,12 +96,20 @@ static bool is_frame_name(const char *name)
            (!strcasecmp(dot, ".png") || !strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg"));
 }
 
+/* Opening a pipe would wait for its writer. What is not there (a broken link) passes: reading it says why it fails. */
+static bool may_be_picture(DIR *dir, const struct dirent *entry)
+{
+    struct stat st;
+    if (!is_frame_name(entry->d_name)) return false;
+    return entry->d_type == DT_REG || fstatat(dirfd(dir), entry->d_name, &st, 0) != 0 || S_ISREG(st.st_mode);
+}
+
 static enum s2_status read_folder(struct fmt_stills *s, DIR *dir, size_t *others, struct s2_err *err)
 {
     struct dirent *entry;
     while ((entry = readdir(dir))) {
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-        if (entry->d_type == DT_DIR || !is_frame_name(entry->d_name))
+        if (!may_be_picture(dir, entry))
             ++*others;
         else if (!add_name(s, entry->d_name))
             return no_memory(err);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 TestSuite(stills, .init = video_folder_make, .fini = video_folder_remove);
 
@@ -227,6 +228,19 @@ Test(stills, one_picture)
     cr_assert(c->info.is_stills);
     cr_assert_str_eq(c->frame[0].stem, "100%d.v2");
     video_check_pixel(c, 0, 1, 1, (int[3]){70, 70, 70}, 0);
+    video_free(c);
+}
+
+Test(stills, pipes_and_folders_are_no_frames, .timeout = 20)
+{
+    cr_assert_eq(mkdir(video_path("clip"), 0700), 0);
+    put("clip/01.png", 100);
+    cr_assert_eq(mkfifo(video_path("clip/00.png"), 0600), 0);
+    cr_assert_eq(mkdir(video_path("clip/02.png"), 0700), 0);
+    cr_assert_eq(symlink("02.png", video_path("clip/03.png")), 0);
+    struct video_clip *c = video_read(video_path("clip"), NULL);
+    cr_assert_eq(c->status, S2_OK, "%s", c->err.text);
+    cr_expect_eq(c->n, 1);
     video_free(c);
 }
 
