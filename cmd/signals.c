@@ -25,7 +25,9 @@ void cmd_signals_install(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     action.sa_handler = SIG_IGN;
+    // a closed pipe and a file of the greatest size allowed are errors of the write itself
     sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL);
 }
 
 int cmd_interrupted(void)

@@ -168,3 +168,10 @@ case_closed_streams_do_not_write_into_outputs() {
     same want.jsonl got.jsonl
     exits 6 bash -c '"$@" >&-' - "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle - frames
 }
+
+case_greatest_file_size() {
+    clip --frames 2 clip.mkv
+    exits 6 bash -c 'ulimit -f 1; exec "$@"' - "$SAM2TRACK" -m "$MODEL" --progress none "${square[@]}" --overlay over.mp4 clip.mkv
+    says 'over.mp4: cannot be written: File too large'
+    absent over.mp4 over.mp4.part
+}
