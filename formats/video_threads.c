@@ -139,7 +139,6 @@ static void *decode_stills(void *arg)
             atomic_fetch_add(&v->frames_seen, 1);
             check_size(v, &item, &err);
         }
-        if (last) stills_verdict(v, &err);
         open = !last && !err.status && fmt_queue_push(&v->decoded, number, got ? &item : NULL);
         if (last || err.status) fmt_queue_end(&v->decoded, number, &err);
     }
@@ -170,7 +169,10 @@ static void *convert(void *arg)
             open = fmt_queue_push(&v->converted, number++, &to);
         }
     }
-    fmt_queue_end(&v->converted, number, err.status ? &err : &v->decoded.end);
+    if (!err.status) err = v->decoded.end;
+    /* here, not in the thread that finds the end: others may still be decoding what comes before it */
+    if (!err.status && v->input.is_stills) stills_verdict(v, &err);
+    fmt_queue_end(&v->converted, number, &err);
     fmt_queue_stop(&v->decoded);
     av_frame_free(&from.frame);
     av_frame_free(&to.frame);
