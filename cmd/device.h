@@ -19,7 +19,7 @@ struct cmd_device {
     struct s2_backend *backend;
     const char *name;      /* "cpu" or "cuda" */
     const char *precision; /* "fp32", "bf16", "fp16" */
-    char text[400];        /* "the CPU (oneDNN ..., 2 threads)", "NVIDIA H200, sm_90, CUDA 13.0" */
+    char text[400];        /* "the CPU (AVX-512, 2 threads)", "NVIDIA H200, sm_90, CUDA 13.0" */
 };
 
 /* Opens what was asked for; "auto" takes a GPU if one works, else the CPU, and logs why. */

@@ -1,7 +1,7 @@
 /* ops.h - the operator table: everything the model asks of a machine.
  *
  * The network is written once (hiera.c, memattn.c, ...) as plain lists of the calls below. A backend
- * (engine/plain: the oracle; engine/cpu: oneDNN and own kernels; cuda/) fills struct s2_ops. Operators
+ * (engine/plain: the oracle; engine/cpu: own kernels; cuda/) fills struct s2_ops. Operators
  * are wide: each is one pass that a backend may fuse as it likes, as long as the contract holds.
  *
  * Conventions
@@ -244,7 +244,7 @@ struct s2_backend *s2_plain_open(struct s2_err *err);
 
 /* The CPU backend on `threads` threads (0: all cores the process may use). */
 struct s2_backend *s2_cpu_open(int threads, struct s2_err *err);
-/* What the CPU backend uses, e.g. "oneDNN 2.6.3, AVX-512, 2 threads"; valid until the next call. */
+/* What the CPU backend uses, e.g. "AVX-512, 2 threads"; valid until the next call. */
 const char *s2_cpu_describe(const struct s2_backend *);
 
 static inline int64_t s2_tokens(struct s2_tensor t)
