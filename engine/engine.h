@@ -58,6 +58,7 @@ struct s2_session_config {
     int fill_hole_area;         /* 0: off; reference default 8 */
     int max_cond_frames;        /* 0: no cap; else >= 2 */
     enum s2_late late;
+    bool turns;      /* s2_session_turn() will be called */
     bool want_owner; /* s2_step_result.owner will be asked for */
     bool exclusive;  /* overlap rule on the masks themselves */
     s2_tap_fn *tap;  /* NULL: no taps */
@@ -86,6 +87,14 @@ enum s2_status s2_session_preview(struct s2_session *, int frame, const struct s
 /* The next frame of the clip (0, 1, 2 ...) and its prompts in the order given. No allocation. */
 enum s2_status s2_session_step(struct s2_session *, const struct s2_image *, const struct s2_prompt *, int n_prompts,
                                struct s2_step_result *, struct s2_err *);
+/* Goes back to the frames before the first prompts, as propagate_in_video(reverse=True) after a forward pass does: the
+ * next step is frame `frame` of those seen so far, then frame - 1 ... 0. An object is tracked on frames before the
+ * first it was prompted on, with the memories of its life up to the first stop, the tracked frames behind that prompt
+ * among them; elsewhere it is not started. Only stops may come as prompts: from there on the object is not tracked. */
+enum s2_status s2_session_turn(struct s2_session *, int frame, struct s2_err *);
+/* Hands in what the forward pass gave for an object on the next frame, so that the next step's results and its overlap
+ * rule include it. logits: s2_session_logits() of then; cells without a positive neighbour may be any negative. */
+void s2_session_show(struct s2_session *, int object, const float *logits, float score, float iou);
 /* Seconds spent so far in each stage; names and values are arrays of the returned length, valid until the
  * session is freed. */
 int s2_session_times(const struct s2_session *, const char *const **names, const double **seconds);

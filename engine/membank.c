@@ -4,17 +4,26 @@
 
 #include "membank.h"
 
-enum s2_status s2i_membank_init(struct s2i_membank *b, int prompted, int max_cond, bool keep_cond, struct s2_err *err)
+/* The first frame of a way back lies one before the start and looks at this many tracked frames behind the start. */
+enum { START_SPATIAL = S2_RECENT - 1, START_POINTERS = S2_RECENT_POINTERS - 1 };
+
+enum s2_status s2i_membank_init(struct s2i_membank *b, int prompted, int max_cond, bool keep_cond, bool keep_start,
+                                struct s2_err *err)
 {
     /* Beyond the cap a conditioning frame is needed only while it lies in the window of recent pointers. */
     int cond = prompted;
+    keep_cond |= keep_start;
     if (max_cond && !keep_cond && cond > max_cond + S2_RECENT_POINTERS + 1) cond = max_cond + S2_RECENT_POINTERS + 1;
 
     b->max_cond = max_cond;
     b->keep_cond = keep_cond;
-    b->slots = cond + S2_RECENT;
-    b->ptr_slots = cond + S2_RECENT_POINTERS;
-    b->capacity = cond + S2_RECENT_POINTERS;
+    b->keep_start = keep_start;
+    b->start = -1;
+    b->spatial_cap = cond + S2_RECENT;
+    b->ptr_cap = cond + S2_RECENT_POINTERS;
+    b->slots = b->spatial_cap + (keep_start ? START_SPATIAL : 0);
+    b->ptr_slots = b->ptr_cap + (keep_start ? START_POINTERS : 0);
+    b->capacity = b->ptr_slots;
     b->memory = calloc((size_t)b->capacity, sizeof *b->memory);
     b->slot_used = calloc((size_t)b->slots, sizeof *b->slot_used);
     b->ptr_used = calloc((size_t)b->ptr_slots, sizeof *b->ptr_used);
@@ -89,6 +98,7 @@ void s2i_membank_select(const struct s2i_membank *b, int t, int num_frames, stru
 {
     int n = choose_cond(b, t), spatial = 0, pointers = 0;
     int reach = num_frames < S2_MAX_POINTERS ? num_frames : S2_MAX_POINTERS;
+    int back = b->backward ? 1 : -1; /* towards the frames that came before */
     float scale = (float)(reach > 1 ? reach - 1 : 1);
 
     for (int i = 0; i < n; i++) {
@@ -96,19 +106,20 @@ void s2i_membank_select(const struct s2i_membank *b, int t, int num_frames, stru
         s->row[spatial++] = S2_NUM_MASKMEM - 1;
     }
     for (int d = S2_RECENT; d >= 1; d--) { /* the row is the rank, far to near */
-        const struct s2i_memory *m = find(b, t - d);
+        const struct s2i_memory *m = find(b, t + back * d);
         if (!m || m->slot < 0 || is_chosen(b, n, m)) continue;
         s->slot[spatial] = m->slot;
         s->row[spatial++] = d - 1;
     }
-    for (int i = 0; i < n; i++) { /* pointers of later frames are not used */
+    for (int i = 0; i < n; i++) { /* pointers of frames still to come are not used */
         const struct s2i_memory *m = &b->memory[b->chosen[i]];
-        if (m->frame > t) continue;
+        int age = (m->frame - t) * back;
+        if (age < 0) continue;
         s->ptr_slot[pointers] = m->ptr_slot;
-        s->ptr_dist[pointers++] = (float)(t - m->frame) / scale;
+        s->ptr_dist[pointers++] = (float)age / scale;
     }
-    for (int d = 1; d < reach && t - d >= 0; d++) {
-        const struct s2i_memory *m = find(b, t - d);
+    for (int d = 1; d < reach; d++) {
+        const struct s2i_memory *m = find(b, t + back * d);
         if (!m || is_chosen(b, n, m)) continue;
         s->ptr_slot[pointers] = m->ptr_slot;
         s->ptr_dist[pointers++] = (float)d / scale;
@@ -126,12 +137,27 @@ static void drop(struct s2i_membank *b, int i)
     b->n--;
 }
 
+/* Whether a way back will need it: `within` frames behind the start. */
+static bool kept(const struct s2i_membank *b, const struct s2i_memory *m, int within)
+{
+    if (!b->keep_start || b->backward || m->life > 0) return false;
+    return m->cond || (b->start >= 0 && m->frame <= b->start + within);
+}
+
 void s2i_membank_end_life(struct s2i_membank *b)
 {
     for (int i = b->n - 1; i >= 0; i--)
-        if (b->memory[i].life <= b->life) drop(b, i);
+        if (b->memory[i].life <= b->life && !kept(b, &b->memory[i], START_POINTERS)) drop(b, i);
     b->dropped_cond = false;
     b->life++;
+}
+
+void s2i_membank_turn(struct s2i_membank *b)
+{
+    for (int i = b->n - 1; i >= 0; i--)
+        if (!kept(b, &b->memory[i], START_POINTERS)) drop(b, i);
+    b->life = 0;
+    b->backward = true;
 }
 
 /* Conditioning memories with a frame later than this one's */
@@ -148,11 +174,12 @@ static void evict(struct s2i_membank *b, int t)
     for (int i = b->n - 1; i >= 0; i--) {
         struct s2i_memory *m = &b->memory[i];
         bool selectable = m->cond && (b->max_cond == 0 || b->keep_cond || newer_cond(b, m->frame) < b->max_cond);
+        int age = 1 + (b->backward ? m->frame - t : t - m->frame); /* on the next frame */
         if (selectable) continue;
-        if (t + 1 - m->frame > S2_RECENT_POINTERS) {
+        if (age > S2_RECENT_POINTERS && !kept(b, m, START_POINTERS)) {
             b->dropped_cond |= m->cond;
             drop(b, i);
-        } else if (!m->cond && m->slot >= 0 && t + 1 - m->frame > S2_RECENT) {
+        } else if (!m->cond && m->slot >= 0 && age > S2_RECENT && !kept(b, m, START_SPATIAL)) {
             b->slot_used[m->slot - b->first_slot] = false;
             m->slot = -1;
         }
@@ -172,6 +199,7 @@ static int claim(bool *used, int n)
 struct s2i_memory s2i_membank_insert(struct s2i_membank *b, int t, bool cond, int life)
 {
     evict(b, t);
+    if (cond && life == 0 && (b->start < 0 || t < b->start)) b->start = t;
     int at = 0;
     while (at < b->n && (!cond || b->memory[at].cond)) at++; /* behind the last of its kind */
     memmove(&b->memory[at + 1], &b->memory[at], (size_t)(b->n - at) * sizeof *b->memory);

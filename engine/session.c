@@ -16,12 +16,13 @@ static enum s2_status open_objects(struct s2_session *s, struct s2_err *err)
     for (int i = 0; i < s->cfg.n_objects; i++) {
         struct s2i_membank *b = &s->object[i].memories;
         enum s2_status st = s2i_membank_init(b, s->cfg.prompted_frames[i], s->cfg.max_cond_frames,
-                                             s->cfg.late == S2_LATE_LOOKAHEAD, err);
+                                             s->cfg.late == S2_LATE_LOOKAHEAD, s->cfg.turns, err);
         if (st != S2_OK) return st;
+        s->object[i].first = -1;
         b->first_slot = slots, b->first_ptr = pointers;
         slots += b->slots, pointers += b->ptr_slots;
-        if (b->slots > s->table.spatial_cap) s->table.spatial_cap = b->slots;
-        if (b->ptr_slots > s->table.ptr_cap) s->table.ptr_cap = b->ptr_slots;
+        if (b->spatial_cap > s->table.spatial_cap) s->table.spatial_cap = b->spatial_cap;
+        if (b->ptr_cap > s->table.ptr_cap) s->table.ptr_cap = b->ptr_cap;
     }
     s->bank = (struct s2_bank){
         .tokens = s->m->N, .dim = S2_MEMORY_DIM, .slots = slots, .ptr_slots = pointers, .ptr_dim = S2_MODEL_DIM};
@@ -214,6 +215,9 @@ static enum s2_status check_prompts(const struct s2_session *s, const struct s2_
             return s2_fail(err, S2_E_USAGE, "a mask prompt is %d x %d, the video is %d x %d", p[i].mask.width,
                            p[i].mask.height, s->cfg.width, s->cfg.height);
     }
+    for (int i = 0; s->backward && i < n; i++)
+        if (p[i].kind != S2_PROMPT_STOP)
+            return s2_fail(err, S2_E_INTERNAL, "object position %d is prompted on the way back", p[i].object);
     for (int o = 0; o < s->cfg.n_objects; o++) {
         int points = 0;
         for (int i = 0; i < n; i++)
@@ -230,7 +234,8 @@ static void stop_objects(struct s2_session *s, const struct s2_prompt *p, int n)
     for (int i = 0; i < n; i++) {
         struct s2i_object *o = &s->object[p[i].object];
         if (p[i].kind != S2_PROMPT_STOP) continue;
-        s2i_membank_end_life(&o->memories);
+        if (!s->backward) s2i_membank_end_life(&o->memories);
+        o->ended = s->backward;
         o->started = false;
         blank(s, p[i].object);
     }
@@ -345,11 +350,22 @@ static void give_results(struct s2_session *s, struct s2_step_result *r)
     if (pinned && !s->be->skip) copy_pinned(s, r);
     for (int i = 0; i < n; i++) {
         struct s2_object_result *o = &r->object[i];
-        o->started = s->object[i].started;
+        o->started = s->object[i].started || s->object[i].shown;
         o->score = s->host_scores[i];
         o->iou = s->iou_known[i] && o->started ? s->host_scores[n + i] : NAN;
+        if (s->object[i].shown) blank(s, i);
+        s->object[i].shown = false;
     }
     s->seconds[S2_STAGE_OUTPUT] += s2_now() - t;
+}
+
+/* On the way back an object is tracked from the frame before its first prompt on. */
+static void start_backward(struct s2_session *s)
+{
+    for (int i = 0; i < s->cfg.n_objects; i++) {
+        struct s2i_object *o = &s->object[i];
+        o->started = o->first > s->frame && !o->ended;
+    }
 }
 
 enum s2_status s2_session_step(struct s2_session *s, const struct s2_image *image, const struct s2_prompt *p, int n,
@@ -361,6 +377,7 @@ enum s2_status s2_session_step(struct s2_session *s, const struct s2_image *imag
     if (st != S2_OK) return st;
 
     stop_objects(s, p, n);
+    if (s->backward) start_backward(s);
     for (int i = 0; i < objects; i++) {
         if (!s->object[i].started || prompted(p, n, i)) continue;
         enter(s, n_tracked++, i, true, true, false, s->object[i].memories.life);
@@ -383,9 +400,10 @@ enum s2_status s2_session_step(struct s2_session *s, const struct s2_image *imag
         upload_table(s);
         s2i_prompt(s, i, 0, p, n, refine, !ahead, err);
         s->object[i].started = true;
+        if (s->object[i].first < 0) s->object[i].first = s->frame;
     }
     give_results(s, r);
-    s->frame++;
+    s->frame += s->backward ? -1 : 1;
     return s2_backend_check(s->be, err);
 }
 
@@ -417,6 +435,32 @@ enum s2_status s2_session_preview(struct s2_session *s, int frame, const struct 
     s->frame = 0;
     s->cfg.tap = tap;
     return s2_backend_check(s->be, err);
+}
+
+enum s2_status s2_session_turn(struct s2_session *s, int frame, struct s2_err *err)
+{
+    if (!s->cfg.turns || s->backward)
+        return s2_fail(err, S2_E_INTERNAL, "a session that was not opened for a way back was turned");
+    s->backward = true;
+    s->frame = frame;
+    for (int i = 0; i < s->cfg.n_objects; i++) {
+        s->object[i].started = false;
+        s2i_membank_turn(&s->object[i].memories);
+        blank(s, i);
+    }
+    return s2_backend_check(s->be, err);
+}
+
+void s2_session_show(struct s2_session *s, int object, const float *logits, float score, float iou)
+{
+    struct s2_backend *be = s->be;
+    float known = isnan(iou) ? 0 : iou;
+    OP(be, upload, s2_batch(s->low, object, 1).data, logits, (size_t)(16 * s->m->N) * sizeof(float));
+    OP(be, upload, s2_batch(s->score, object, 1).data, &score, sizeof score);
+    OP(be, upload, s2_batch(s->iou, object, 1).data, &known, sizeof known);
+    s2i_sync(be); /* the caller's memory is read no more */
+    s->iou_known[object] = !isnan(iou);
+    s->object[object].shown = true;
 }
 
 int s2_session_times(const struct s2_session *s, const char *const **names, const double **seconds)

@@ -14,7 +14,10 @@ enum s2i_stage {
 };
 
 struct s2i_object {
-    bool started;
+    bool started;     /* tracked in the present direction */
+    bool shown;       /* its mask of this frame was handed in */
+    bool ended;       /* on the way back: stopped */
+    int first;        /* the first frame it was prompted on, -1: none yet */
     int preview_life; /* lives begun while previewing */
     struct s2i_membank memories;
 };
@@ -37,6 +40,7 @@ struct s2_session {
     struct s2_session_config cfg;
     uint64_t serial; /* see s2_signature */
     int frame;       /* index of the next step */
+    bool backward;   /* frames come in descending order */
     int n_points;    /* capacity of a decoder call: max_points + 1 */
     struct s2i_object *object;
     struct s2i_workspace ws;

@@ -27,8 +27,8 @@ static int before_by_distance(const int *list, int n, const bool *taken, int t)
     return best;
 }
 
-/* The rule of sam2_base.py with stride 1, forward. */
-static struct expected rule(const struct history *h, int t, int cap, int num_frames)
+/* The rule of sam2_base.py with stride 1; back: -1 forward, 1 in reverse. */
+static struct expected rule(const struct history *h, int t, int cap, int num_frames, int back)
 {
     struct expected e = {.n_spatial = 0};
     int selected[CAP], n = 0;
@@ -51,17 +51,22 @@ static struct expected rule(const struct history *h, int t, int cap, int num_fra
     bool is_selected[FRAMES] = {false};
     for (int i = 0; i < n; i++) is_selected[selected[i]] = true;
     for (int i = 0; i < n; i++) e.spatial[e.n_spatial] = selected[i], e.row[e.n_spatial++] = 6;
-    for (int rel = 6; rel >= 1; rel--)
-        if (t - rel >= 0 && h->kind[t - rel] && !is_selected[t - rel])
-            e.spatial[e.n_spatial] = t - rel, e.row[e.n_spatial++] = rel - 1;
+    for (int rel = 6; rel >= 1; rel--) {
+        int f = t + back * rel;
+        if (f >= 0 && f < FRAMES && h->kind[f] && !is_selected[f])
+            e.spatial[e.n_spatial] = f, e.row[e.n_spatial++] = rel - 1;
+    }
     int limit = num_frames < 16 ? num_frames : 16;
     for (int i = 0; i < n; i++)
-        if (selected[i] <= t)
+        if ((selected[i] - t) * back >= 0)
             e.pointer[e.n_pointers] = selected[i],
-            e.dist[e.n_pointers++] = (float)(t - selected[i]) / (float)(limit - 1);
-    for (int d = 1; d < limit && t - d >= 0; d++)
-        if (h->kind[t - d] && !is_selected[t - d])
-            e.pointer[e.n_pointers] = t - d, e.dist[e.n_pointers++] = (float)d / (float)(limit - 1);
+            e.dist[e.n_pointers++] = (float)abs(t - selected[i]) / (float)(limit - 1);
+    for (int d = 1; d < limit; d++) {
+        int f = t + back * d;
+        if (f < 0 || f >= FRAMES) break;
+        if (h->kind[f] && !is_selected[f])
+            e.pointer[e.n_pointers] = f, e.dist[e.n_pointers++] = (float)d / (float)(limit - 1);
+    }
     return e;
 }
 
@@ -76,7 +81,7 @@ struct rig {
 static void open_rig(struct rig *r, int prompted, int cap, bool keep)
 {
     memset(r, 0, sizeof *r);
-    cr_assert_eq(s2i_membank_init(&r->bank, prompted, cap, keep, NULL), S2_OK);
+    cr_assert_eq(s2i_membank_init(&r->bank, prompted, cap, keep, false, NULL), S2_OK);
     r->bank.first_slot = 100, r->bank.first_ptr = 50;
 }
 
@@ -92,7 +97,7 @@ static void insert(struct rig *r, int t, bool cond, int life)
 static void compare(struct rig *r, const struct history *h, int t, int cap, int num_frames)
 {
     struct s2i_selection s = {r->counts, r->slot, r->row, r->ptr, r->dist};
-    struct expected e = rule(h, t, cap, num_frames);
+    struct expected e = rule(h, t, cap, num_frames, r->bank.backward ? 1 : -1);
     s2i_membank_select(&r->bank, t, num_frames, &s);
     cr_assert_eq(r->counts[0], e.n_spatial, "frame %d: %d spatial memories, expected %d", t, r->counts[0], e.n_spatial);
     cr_assert_eq(r->counts[1], e.n_pointers, "frame %d: %d pointers, expected %d", t, r->counts[1], e.n_pointers);
@@ -203,4 +208,42 @@ Test(membank, a_stopped_object_forgets_and_its_next_life_appears)
     cr_assert_eq(r.spatial_frame[r.slot[0]], 20);
     cr_assert_eq(r.counts[1], 1);
     s2i_membank_free(&r.bank);
+}
+
+/* A forward pass, then the way back from the first prompt: the reference forgets nothing, the bank only what no frame of
+ * the way back can see. Later lives do not show in it. */
+Test(membank, random_ways_back_follow_the_rule)
+{
+    srand(13);
+    for (int round = 0; round < 400; round++) {
+        static const int caps[] = {0, 2, 3, 5};
+        int cap = caps[rand() % 4], num_frames = rand() % 4 ? 1000 : 3 + rand() % 14, rate = 2 + rand() % 20;
+        int start = rand() % 60, stop = rand() % 2 ? FRAMES : start + 1 + rand() % 30, prompts = 0;
+        struct history h = {.n_cond = 0}, later = {.n_cond = 0};
+        bool prompt[FRAMES] = {false};
+        for (int t = start; t < FRAMES; t++) {
+            prompt[t] = t == start || rand() % rate == 0;
+            prompts += prompt[t];
+        }
+        struct rig r;
+        memset(&r, 0, sizeof r);
+        cr_assert_eq(s2i_membank_init(&r.bank, prompts, cap, false, true, NULL), S2_OK);
+        r.bank.first_slot = 100, r.bank.first_ptr = 50;
+        for (int t = start; t < FRAMES; t++) {
+            if (t == stop) s2i_membank_end_life(&r.bank);
+            struct history *now = t < stop ? &h : &later;
+            if (now->n_cond == 0 && !prompt[t]) continue;
+            compare(&r, now, t, cap, num_frames);
+            insert(&r, t, prompt[t], t < stop ? 0 : 1);
+            now->kind[t] = prompt[t] ? 2 : 1;
+            if (prompt[t]) now->order[now->n_cond++] = t;
+        }
+        s2i_membank_turn(&r.bank);
+        for (int t = start - 1; t >= 0; t--) {
+            compare(&r, &h, t, cap, num_frames);
+            insert(&r, t, false, 0);
+            h.kind[t] = 1;
+        }
+        s2i_membank_free(&r.bank);
+    }
 }
