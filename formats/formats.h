@@ -26,12 +26,14 @@ void fmt_checkpoint_close(struct fmt_checkpoint *); /* NULL allowed */
 /* ------------------------------------------------------------------ video and stills in */
 
 struct fmt_video;
+struct fmt_index;
 
 struct fmt_video_options {
-    bool allow_network; /* else a URL is refused */
-    int threads;        /* decoder threads, 0: as FFmpeg likes */
-    int64_t first, end; /* half-open range of source frames to deliver; end < 0: to the end */
-    int64_t stride;     /* deliver every stride-th of them, >= 1 */
+    bool allow_network;               /* else a URL is refused */
+    int threads;                      /* decoder threads, 0: as FFmpeg likes */
+    int64_t first, end;               /* half-open range of source frames to deliver; end < 0: to the end */
+    int64_t stride;                   /* deliver every stride-th of them, >= 1 */
+    const struct fmt_index *backward; /* not NULL: the same frames, the last one first; it outlives the clip */
 };
 
 struct fmt_video_info {
@@ -78,6 +80,19 @@ void fmt_video_close(struct fmt_video *); /* NULL allowed; stops the threads */
 /* Number of frames of the source, whatever the range, by reading packets, without decoding; -1 if it cannot be told
  * (stdin). */
 int64_t fmt_video_count(const char *path, const struct fmt_video_options *);
+
+/* What the frames of a clip are: decodes it as far as the range goes (a list of stills is only counted) and keeps 32
+ * bytes a frame. Damage is kept for fmt_index_verdict; frames up to it can be read backwards. Ends early once
+ * interrupted() is not 0. Not for stdin. */
+enum s2_status fmt_index_build(struct fmt_index **out, const char *path, const struct fmt_video_options *,
+                               int (*interrupted)(void), struct s2_err *);
+/* Frames of the source, not beyond the first one behind the range. */
+int64_t fmt_index_count(const struct fmt_index *);
+/* Seconds from the first frame, INFINITY behind the last one. */
+double fmt_index_time(const struct fmt_index *, int64_t frame);
+/* S2_E_BROKEN if the clip is damaged. */
+enum s2_status fmt_index_verdict(const struct fmt_index *, struct s2_err *);
+void fmt_index_free(struct fmt_index *); /* NULL allowed */
 
 /* One still (PNG, JPEG, anything FFmpeg decodes) as a mask: grey, 1-bit, palette index, or alpha where RGB is
  * constant; non-zero is inside, or only pixels == value if value >= 0. In lossy pictures (JPEG) inside starts at half

@@ -1,5 +1,5 @@
 /* video_threads.c - the threads behind an open clip: decoding a container, decoding stills, converting. */
-#include "video.h"
+#include "video_index.h"
 
 #include <math.h>
 #include <string.h>
@@ -79,6 +79,52 @@ static void *decode_stream(void *arg)
     return NULL;
 }
 
+/* The range's frames in descending order; what they are is known from the pass before. */
+static enum s2_status deliver_backward(struct fmt_video *v, struct fmt_backward *b, struct fmt_queued *item,
+                                       int64_t *number, struct s2_err *err)
+{
+    const struct fmt_index *x = v->options.backward;
+    const int64_t stride = v->options.stride, first = v->options.first;
+    const int64_t end = v->options.end >= 0 && v->options.end < x->count ? v->options.end : x->count;
+    int64_t high = end > first ? first + (end - 1 - first) / stride * stride : -1;
+    while (high >= first) {
+        int64_t low = high - (b->capacity - 1) * stride;
+        if (low < first) low = first;
+        double start = s2_now();
+        const enum s2_status status = fmt_backward_fill(b, low, high, err);
+        add_busy(v, start);
+        if (status) return status;
+        for (; high >= low; high -= stride) {
+            AVFrame *f = b->frame[(high - low) / stride];
+            av_frame_unref(item->frame);
+            av_frame_move_ref(item->frame, f);
+            item->index = high;
+            item->pts = x->frame[high].pts;
+            item->time = fmt_index_time(x, high);
+            item->next_time = fmt_index_time(x, high + 1);
+            item->orientation = fmt_orientation_of(fmt_stream_matrix(v->stream.stream, item->frame));
+            atomic_fetch_add(&v->frames_seen, 1);
+            if (check_size(v, item, err) || !fmt_queue_push(&v->decoded, (*number)++, item)) return err->status;
+        }
+    }
+    return S2_OK;
+}
+
+static void *decode_backward(void *arg)
+{
+    struct fmt_video *v = arg;
+    struct fmt_backward b = {0};
+    struct fmt_queued item = {.frame = av_frame_alloc()};
+    struct s2_err err = {0};
+    int64_t number = 0;
+    if (!item.frame) s2_no_memory(&err, "a frame", sizeof(AVFrame));
+    if (!err.status && !fmt_backward_init(&b, v, &err)) deliver_backward(v, &b, &item, &number, &err);
+    fmt_queue_end(&v->decoded, number, &err);
+    fmt_backward_free(&b);
+    av_frame_free(&item.frame);
+    return NULL;
+}
+
 /* ------------------------------------------------------------------ stills */
 
 static void note_damage(struct fmt_video *v, int64_t index, const struct s2_err *err)
@@ -122,6 +168,16 @@ static bool read_still(struct fmt_video *v, struct fmt_still_reader *reader, int
     return ok;
 }
 
+/* The index of the delivered still of this number; -1 behind the last. */
+static int64_t still_of(const struct fmt_video *v, int64_t number)
+{
+    const int64_t first = v->options.first, stride = v->options.stride, count = (int64_t)v->input.stills.count;
+    const int64_t end = v->options.end >= 0 && v->options.end < count ? v->options.end : count;
+    const int64_t last = end > first ? first + (end - 1 - first) / stride * stride : -1;
+    const int64_t index = v->options.backward ? last - number * stride : first + number * stride;
+    return index >= first && index <= last ? index : -1;
+}
+
 static void *decode_stills(void *arg)
 {
     struct fmt_video *v = arg;
@@ -131,9 +187,9 @@ static void *decode_stills(void *arg)
     while (open) {
         struct s2_err err = {0};
         int64_t number = atomic_fetch_add(&v->next_still, 1);
-        int64_t index = v->options.first + number * v->options.stride;
+        int64_t index = still_of(v, number);
         if (!item.frame) s2_no_memory(&err, "a frame", sizeof(AVFrame));
-        bool last = index >= (int64_t)v->input.stills.count || (v->options.end >= 0 && index >= v->options.end);
+        bool last = index < 0;
         bool got = !err.status && !last && read_still(v, &reader, index, &item);
         if (got) {
             atomic_fetch_add(&v->frames_seen, 1);
@@ -184,7 +240,8 @@ enum s2_status fmt_video_start(struct fmt_video *v, struct s2_err *err)
 {
     int decoders = v->input.is_stills ? v->still_threads : 1;
     for (int i = 0; i <= decoders; i++) {
-        void *(*run)(void *) = i == decoders ? convert : v->input.is_stills ? decode_stills : decode_stream;
+        void *(*container)(void *) = v->options.backward ? decode_backward : decode_stream;
+        void *(*run)(void *) = i == decoders ? convert : v->input.is_stills ? decode_stills : container;
         if (pthread_create(&v->thread[i], NULL, run, v))
             return s2_fail(err, S2_E_DEVICE, "%s: the decoder's threads cannot be started", v->path);
         v->n_threads++;

@@ -1,0 +1,112 @@
+/* video_backward.c - frames of a container in descending order, see video_index.h. */
+#include "video_index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_MISSES = 3, TRIES = 3 };
+
+enum s2_status fmt_backward_init(struct fmt_backward *b, struct fmt_video *v, struct s2_err *err)
+{
+    *b = (struct fmt_backward){.v = v, .index = v->options.backward, .at_start = true};
+    size_t bytes = 1;
+    for (int i = 0; i < AV_NUM_DATA_POINTERS && v->stream.first->buf[i]; i++) bytes += v->stream.first->buf[i]->size;
+    size_t n = (size_t)FMT_BACKWARD_BYTES / bytes;
+    b->capacity = n < FMT_BACKWARD_LEAST ? FMT_BACKWARD_LEAST : n > FMT_BACKWARD_MOST ? FMT_BACKWARD_MOST : (int)n;
+    for (int i = 0; i < b->capacity; i++)
+        if (!(b->frame[i] = av_frame_alloc())) return s2_no_memory(err, "frames", sizeof(AVFrame));
+    return S2_OK;
+}
+
+void fmt_backward_free(struct fmt_backward *b)
+{
+    for (int i = 0; i < FMT_BACKWARD_MOST; i++) av_frame_free(&b->frame[i]);
+}
+
+/* The frame with this time, -1: none. */
+static int64_t frame_at(const struct fmt_index *x, int64_t stamp)
+{
+    int64_t low = 0, high = x->count;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (x->frame[middle].stamp < stamp)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < x->count && x->frame[low].stamp == stamp ? low : -1;
+}
+
+/* Reads on until the wanted frames have come. From the start of the clip frames are told by their count; after
+ * seeking by their time, and they must be the pictures of the first pass. */
+static bool collect(struct fmt_backward *b, AVFrame *f, int64_t high, bool from_start)
+{
+    const int64_t stride = b->v->options.stride;
+    int64_t next = b->low, number = 0;
+    for (int64_t pts; next <= high && fmt_stream_read(&b->v->stream, f, &pts); av_frame_unref(f)) {
+        int64_t at = from_start ? number++ : frame_at(b->index, f->best_effort_timestamp);
+        if (at < next) continue;
+        if (at > next || (!from_start && fmt_picture_hash(f) != b->index->frame[at].hash)) break;
+        AVFrame *to = b->frame[(next - b->low) / stride];
+        av_frame_unref(to);
+        av_frame_move_ref(to, f);
+        next += stride;
+    }
+    av_frame_unref(f);
+    return next > high;
+}
+
+static bool seek(struct fmt_backward *b, int64_t key)
+{
+    struct fmt_stream *s = &b->v->stream;
+    if (av_seek_frame(s->in->format, s->stream->index, b->index->frame[key].stamp, AVSEEK_FLAG_BACKWARD) < 0)
+        return false;
+    avcodec_flush_buffers(s->decoder);
+    av_frame_free(&s->first);
+    s->packets_end = s->frames_end = b->at_start = false;
+    return true;
+}
+
+static enum s2_status restart(struct fmt_backward *b, struct s2_err *err)
+{
+    struct fmt_video *v = b->v;
+    if (b->at_start) return S2_OK;
+    fmt_stream_close(&v->stream);
+    fmt_input_close(&v->input);
+    enum s2_status status = fmt_input_open(&v->input, v->path, v->options.allow_network, &v->decoded.stop, err);
+    return status ? status : fmt_stream_open(&v->stream, &v->input, v->options.threads, err);
+}
+
+static int64_t key_before(const struct fmt_index *x, int64_t frame)
+{
+    while (frame > 0 && !x->frame[frame].key) frame--;
+    return frame;
+}
+
+enum s2_status fmt_backward_fill(struct fmt_backward *b, int64_t low, int64_t high, struct s2_err *err)
+{
+    AVFrame *f = av_frame_alloc();
+    if (!f) return s2_no_memory(err, "a frame", sizeof(AVFrame));
+    bool found = false;
+    b->low = low;
+    /* a key frame may need what comes before it (open groups of pictures, gradual refresh): then an earlier one */
+    int64_t key = key_before(b->index, low);
+    for (int i = 0; i < TRIES && key > 0 && !found && b->index->ordered && b->misses < MAX_MISSES; i++) {
+        found = seek(b, key) && collect(b, f, high, false);
+        if (!found) key = key_before(b->index, key - 1);
+    }
+    enum s2_status status = S2_OK;
+    if (!found) {
+        if (key > 0 || low > 0)
+            s2_log(S2_LOG_DEBUG, "%s: frames %lld to %lld are decoded from the start", b->v->input.name, (long long)low,
+                   (long long)high);
+        b->misses += key > 0;
+        status = restart(b, err);
+        b->at_start = false;
+        if (!status && !collect(b, f, high, true) && !atomic_load(&b->v->decoded.stop))
+            status = s2_fail(err, S2_E_BROKEN, "%s: frames %lld to %lld cannot be read again; has the file changed?",
+                             b->v->input.name, (long long)low, (long long)high);
+    }
+    av_frame_free(&f);
+    return status;
+}
