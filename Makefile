@@ -31,9 +31,11 @@ cuda_cflags := $(if $(CUDA),-DHAVE_CUDA)
 cuda_libs := $(if $(CUDA),$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a $(CUDA_HOME)/targets/x86_64-linux/lib/libcudart_static.a)) -ldl -lrt -lstdc++)
 
 engine_src := $(wildcard engine/*.c engine/plain/*.c)
-# engine/cpu/kern_*.c are compiled once per instruction set, symbols suffixed by K()
+# engine/cpu/kern_*.c are compiled once per instruction set, symbols suffixed by K(); engine/cpu/amx_*.c and the table
+# once per precision, where the compiler and its assembler know AMX (GCC 12, clang 14)
 kern_src := $(wildcard engine/cpu/kern_*.c)
-cpu_src := $(filter-out $(kern_src),$(wildcard engine/cpu/*.c))
+amx_src := $(wildcard engine/cpu/amx_*.c)
+cpu_src := $(filter-out $(kern_src) $(amx_src),$(wildcard engine/cpu/*.c))
 formats_src := $(wildcard formats/*.c)
 cmd_src := $(wildcard cmd/*.c)
 arch := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
@@ -41,7 +43,13 @@ isas := base $(if $(filter x86_64,$(arch)),avx2 avx512)
 isa_base :=
 isa_avx2 := -mavx2 -mfma
 isa_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
-kern_obj := $(foreach i,$(isas),$(patsubst %.c,$(B)/%.$(i).o,$(kern_src)))
+amx_flags := $(isa_avx512) -mavx512bf16 -mamx-tile -mamx-bf16
+amx_probe := void f(void); void f(void) { __asm__ volatile("tdpbf16ps %tmm1, %tmm2, %tmm0"); }
+amx_isas := $(if $(filter x86_64,$(arch)),$(shell echo '$(amx_probe)' | $(CC) -Werror $(amx_flags) -x c -c -o /dev/null - 2>/dev/null && echo amx amx_bf16))
+isa_amx := $(amx_flags) -DISA_avx512 -DAMX_PARTS=2
+isa_amx_bf16 := $(amx_flags) -DISA_avx512 -DAMX_PARTS=1
+kern_obj := $(foreach i,$(isas),$(patsubst %.c,$(B)/%.$(i).o,$(kern_src))) \
+	$(foreach i,$(amx_isas),$(patsubst %.c,$(B)/%.$(i).o,$(amx_src) engine/cpu/kern_table.c))
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 test_obj = $(patsubst tests/%.c,$(B)/tests/obj/%.o,$(1))
@@ -68,13 +76,13 @@ $(B)/libsam2track.a: $(lib_obj)
 	$(Q)echo "  AR    $@"; rm -f $@; $(AR) rcs $@ $^
 
 # Everything is compiled anew when the compiler or its flags change.
-flags := $(CC) $(base_cflags) $(pkg_cflags) $(cuda_cflags) $(cuda_gen)
+flags := $(CC) $(amx_isas) $(base_cflags) $(pkg_cflags) $(cuda_cflags) $(cuda_gen)
 $(B)/flags: FORCE
 	$(Q)mkdir -p $(@D); echo '$(flags)' | cmp -s - $@ || echo '$(flags)' >$@
 $(lib_obj) $(call obj,$(cmd_src)) $(call test_obj,$(unit_src) $(kcheck_src) $(scene_src) $(clip_src) tests/json_main.c): $(B)/flags
 
 $(B)/engine/%.o: engine/%.c
-	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) -Iengine -c -o $@ $<
+	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(if $(amx_isas),-DHAVE_AMX) -Iengine -c -o $@ $<
 $(B)/formats/%.o: formats/%.c
 	$(Q)mkdir -p $(@D); echo "  CC    $<"; $(CC) $(base_cflags) $(pkg_cflags) -c -o $@ $<
 $(B)/cmd/%.o: cmd/%.c
@@ -90,7 +98,7 @@ define kern_rule
 $(B)/engine/cpu/%.$(1).o: engine/cpu/%.c
 	$$(Q)mkdir -p $$(@D); echo "  CC    $$< ($(1))"; $$(CC) $$(base_cflags) -O3 -ffp-contract=fast $(whole_fma) $$(isa_$(1)) '-DK(x)=x$(paste)_$(1)' -DISA_$(1) -Iengine -c -o $$@ $$<
 endef
-$(foreach i,$(isas),$(eval $(call kern_rule,$(i))))
+$(foreach i,$(isas) $(amx_isas),$(eval $(call kern_rule,$(i))))
 
 # ------------------------------------------------------------------ tests
 

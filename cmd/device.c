@@ -48,7 +48,7 @@ static enum s2_status open_cpu(const struct cmd_device_options *o, struct cmd_de
     if (!is(o->precision, "auto") && !is(o->precision, "fp32")) {
         return s2_fail(err, S2_E_DEVICE, "--precision %s needs a GPU and none can be used; use fp32", o->precision);
     }
-    if (!(d->backend = s2_cpu_open(o->threads, err))) return err->status;
+    if (!(d->backend = s2_cpu_open(o->threads, S2_F32, err))) return err->status;
     d->name = "cpu", d->precision = "fp32";
     snprintf(d->text, sizeof d->text, "the CPU (%s)", s2_cpu_describe(d->backend));
     return S2_OK;

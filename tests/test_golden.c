@@ -35,7 +35,7 @@ static void tracker_open(struct tracker *k, const struct s2_source *weights, int
     struct s2_err err = {0};
     k->n = config->n_objects;
     k->height = config->height;
-    k->backend = s2_cpu_open(0, &err);
+    k->backend = s2_cpu_open(0, S2_F32, &err);
     cr_assert(k->backend, "%s", err.text);
     must(s2_model_load(&k->model, k->backend, weights, image_size, &err), &err);
     must(s2_session_open(&k->session, k->model, config, &err), &err);

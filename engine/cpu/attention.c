@@ -11,10 +11,8 @@ void cpu_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q
     const int step = cpu_piece(cpu, (int64_t)queries * heads, kern->rows, CPU_QUERIES);
     const int blocks = (keys + CPU_KEYS - 1) / CPU_KEYS, pieces = (queries + step - 1) / step;
     const size_t key_size = kern->keys_size(keys, d), value_size = kern->values_size(keys, d);
-    if (!cpu_scratch(cpu, (key_size + value_size) * (size_t)heads * sizeof(float),
-                     kern->attend_size(step, d, d) * sizeof(float)))
-        return;
-    float *packed_keys = cpu_shared(cpu), *packed_values = packed_keys + key_size * (size_t)heads;
+    if (!cpu_scratch(cpu, (key_size + value_size) * (size_t)heads, kern->attend_size(step, d, d))) return;
+    char *packed_keys = cpu_shared(cpu), *packed_values = packed_keys + key_size * (size_t)heads;
 
     for (int n = 0; n < q.n; n++) {
         CPU_PARALLEL_FOR(cpu, (int64_t)keys * q.c / 8)
@@ -64,7 +62,7 @@ void cpu_window_attention(struct s2_backend *be, struct s2_tensor y, struct s2_t
     const int o = qkv.c / 3, d = o / heads, cell = pool ? 2 : 1;
     const int side_h = window ? window : qkv.h, side_w = window ? window : qkv.w;
     const int down = (qkv.h + side_h - 1) / side_h, across = (qkv.w + side_w - 1) / side_w;
-    if (!cpu_scratch(cpu, 0, cpu->kern->window_size(side_h * side_w + 1, d) * sizeof(float))) return;
+    if (!cpu_scratch(cpu, 0, cpu->kern->window_size(side_h * side_w + 1, d))) return;
     const float *pad = ((const struct cpu_matrix *)lin->impl)->bias;
 
     CPU_PARALLEL_FOR(cpu, CPU_WORTH)

@@ -67,6 +67,7 @@ static void cpu_close(struct s2_backend *be)
 {
     if (!be) return;
     free(cpu_of(be)->scratch);
+    free(cpu_of(be)->panels);
     free(be);
 }
 
@@ -108,24 +109,39 @@ static const struct s2_ops ops = {
     .memory_attention = cpu_memory_attention,
 };
 
-/* The widest instruction set of this machine that the environment does not forbid. */
-static const struct cpu_kern *choose_kern(void)
+/* The widest instruction set of this machine that the environment does not forbid; NULL: none has the precision. */
+static const struct cpu_kern *choose_kern(enum s2_dtype precision)
 {
+    static const char *const names[] = {"base", "avx2", "avx512"};
     const char *most = getenv("SAM2TRACK_CPU");
-    int level = most && !strcmp(most, "base") ? 0 : most && !strcmp(most, "avx2") ? 1 : 2;
+    int level = 3;
+    for (int i = 0; most && i < 3; i++)
+        if (!strcmp(most, names[i])) level = i;
 #ifdef __x86_64__
     __builtin_cpu_init();
-    if (level >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return &cpu_kern_avx512;
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#ifdef HAVE_AMX
+    if (level >= 3 && avx512 && cpu_amx_enable()) return precision == S2_BF16 ? &cpu_kern_amx_bf16 : &cpu_kern_amx;
+#endif
+    if (precision != S2_F32) return NULL;
+    if (level >= 2 && avx512) return &cpu_kern_avx512;
     if (level >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &cpu_kern_avx2;
 #endif
     (void)level;
-    return &cpu_kern_base;
+    return precision == S2_F32 ? &cpu_kern_base : NULL;
 }
 
-struct s2_backend *s2_cpu_open(int threads, struct s2_err *err)
+struct s2_backend *s2_cpu_open(int threads, enum s2_dtype precision, struct s2_err *err)
 {
+    const struct cpu_kern *kern = choose_kern(precision);
+    if (!kern) {
+        s2_fail(err, S2_E_DEVICE,
+                "the CPU computes in %s only with Intel AMX, which this processor, system or build lacks or "
+                "SAM2TRACK_CPU forbids; use fp32",
+                s2_dtype_name(precision));
+        return NULL;
+    }
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu) {
         s2_no_memory(err, "the backend", sizeof *cpu);
@@ -135,8 +151,14 @@ struct s2_backend *s2_cpu_open(int threads, struct s2_err *err)
     cpu->base.name = "cpu";
     cpu->base.act = S2_F32;
     cpu->base.max_batch = 4;
-    cpu->kern = choose_kern();
+    cpu->kern = kern;
     cpu->threads = threads > 0 ? threads : omp_get_num_procs();
+    const size_t panels = kern->affine_size * (size_t)cpu->threads;
+    if (panels > 0 && !(cpu->panels = aligned_alloc(64, panels))) {
+        s2_no_memory(err, "the backend", panels);
+        free(cpu);
+        return NULL;
+    }
     cpu->base.band_tokens = 2048 * (cpu->threads > 2 ? cpu->threads : 2); /* the band's maps stay in the caches */
     snprintf(cpu->text, sizeof cpu->text, "%s, %d thread%s", cpu->kern->name, cpu->threads,
              cpu->threads == 1 ? "" : "s");

@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-/* Output pixels of one row that are gathered at a time. */
-enum { PIXELS = 112 };
-
 /* A few floats: shorter than the way to memcpy. */
 static inline void copy(float *to, const float *from, int n)
 {
@@ -53,7 +50,7 @@ static void conv_dense(struct cpu_backend *cpu, struct s2_tensor y, struct s2_te
                        enum s2_act act)
 {
     const struct cpu_matrix *w = conv->impl;
-    const int step = cpu_min(y.w, PIXELS), pieces = (y.w + step - 1) / step;
+    const int step = cpu_min(y.w, cpu->kern->block), pieces = (y.w + step - 1) / step;
     if (!cpu_scratch(cpu, 0, (size_t)step * (size_t)w->in * sizeof(float))) return;
     CPU_PARALLEL_FOR(cpu, s2_tokens(y) * w->in * w->out / 256)
     for (int piece = 0; piece < y.n * y.h * pieces; piece++) {

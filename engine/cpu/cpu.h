@@ -16,14 +16,8 @@ struct cpu_backend {
     int threads;
     char *scratch; /* shared part, then one part a thread */
     size_t scratch_size, shared_size, local_size;
+    char *panels; /* kern->affine_size bytes a thread */
     char text[96];
-};
-
-/* impl of a linear layer and of a dense convolution, whose rows are then (ky, kx, channel) */
-struct cpu_matrix {
-    int in, out;
-    float *packed; /* kern->pack */
-    float *bias;   /* [out], zeros to a whole panel behind */
 };
 
 /* impl of a depthwise convolution */
@@ -71,12 +65,20 @@ static inline void *cpu_local(struct cpu_backend *cpu)
 {
     return cpu->scratch + cpu->shared_size + (size_t)omp_get_thread_num() * cpu->local_size;
 }
+/* of the calling thread, for kern->affine */
+static inline void *cpu_panel(const struct cpu_backend *cpu)
+{
+    return cpu->panels + (size_t)omp_get_thread_num() * cpu->kern->affine_size;
+}
 void cpu_no_memory(struct cpu_backend *, const char *what, size_t bytes);
 /* Size of the pieces that n things are cut into: at most `most`, a multiple of `unit`, smaller where that gives every
  * thread several pieces. */
 int cpu_piece(const struct cpu_backend *, int64_t n, int unit, int most);
 
-/* weights.c */
+/* amx.c: true if the processor and the system have AMX for this process */
+bool cpu_amx_enable(void);
+
+/* weights.c; impl of a linear layer and of a dense convolution, whose columns are then (ky, kx, channel) */
 struct cpu_matrix *cpu_matrix_new(struct cpu_backend *, const float *w, const float *b, int in, int out);
 void cpu_matrix_free(struct cpu_matrix *);
 void cpu_linear_create(struct s2_backend *, struct s2_linear *, const float *w, const float *b, int in, int out);

@@ -26,12 +26,48 @@ struct cpu_product {
     enum s2_act act;
 };
 
+/* A matrix W [out][in] with its bias, columns being its rows: packed by matrix_pack, the bias [out] with zeros to a
+ * whole panel behind. */
+struct cpu_matrix {
+    int in, out;
+    void *packed;
+    float *bias;
+};
+
+/* c [m][columns] = act(a W^T + b) for columns first .. of the result, or c += a W^T + b with accumulate (act NONE
+ * then). Only terms k .. k+depth-1 of the sums count; the bias belongs to the first term. first is a multiple of the
+ * panel, k of CPU_DEPTH. */
+struct cpu_affine {
+    const struct cpu_matrix *w;
+    const float *a;
+    float *c;
+    ptrdiff_t lda, ldc;
+    int m, first, columns, k, depth;
+    bool accumulate;
+    enum s2_act act;
+};
+
+/* The hidden layer of a perceptron is made and used in steps of so many columns. */
+enum { CPU_DEPTH = 512 };
+
+/* y [m][c] += fc2(act(fc1(norm(x)))); norm may be NULL. Rows of x are contiguous; y may be x. */
+struct cpu_perceptron {
+    const struct cpu_matrix *fc1, *fc2;
+    const struct s2_norm *norm;
+    const float *x;
+    float *y;
+    ptrdiff_t ldy;
+    int m;
+    enum s2_act act;
+};
+
 /* Keys of an attention step: packing and attention go by blocks of so many. */
 enum { CPU_KEYS = 256 };
 
 /* One-head attention of query rows against packed keys and values, see cpu_keys_*. */
 struct cpu_attend {
-    const float *q, *keys, *values; /* q rows ldq apart; keys and values packed */
+    const float *q;            /* rows ldq apart */
+    const void *keys, *values; /* packed */
     float *y;
     ptrdiff_t ldq, ldy;
     int n_keys, d, dv;
@@ -61,23 +97,32 @@ struct cpu_kern {
     const char *name;
     int panel; /* columns of a packed panel */
     int rows;  /* rows of a register tile: cuts in multiples of it cost least */
+    int block; /* most rows of a cut: they stay in the second-level cache while the weights stream past */
 
     /* dst[panel][k][panel columns] from B[i][j] = b[i*row + j*col], i < k, j < n; columns behind n are 0 */
     void (*pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdiff_t col);
     void (*product)(const struct cpu_product *);
 
-    /* floats that the keys and values of n_keys keys take when packed */
+    size_t (*matrix_size)(int in, int out); /* bytes of a packed matrix */
+    /* packs columns first .. first+count-1 of a matrix from w [out][in]; first is a multiple of the panel */
+    void (*matrix_pack)(struct cpu_matrix *, const float *w, int first, int count);
+    size_t affine_size; /* bytes of local memory that affine needs */
+    void (*affine)(const struct cpu_affine *, void *local);
+    size_t (*perceptron_size)(int m, int c); /* bytes of local memory */
+    void (*perceptron)(const struct cpu_perceptron *, void *local);
+
+    /* bytes that the keys and values of n_keys keys take when packed */
     size_t (*keys_size)(int n_keys, int d);
     size_t (*values_size)(int n_keys, int dv);
     /* pack keys first .. first+count-1; first is a multiple of CPU_KEYS, count is CPU_KEYS but for the last ones;
      * k and v point to key `first` */
-    void (*keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int d);
-    void (*values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int dv);
-    /* rows first .. first+count-1; local holds attend_size(count, d, dv) floats */
+    void (*keys_pack)(void *keys, const float *k, ptrdiff_t ldk, int first, int count, int d);
+    void (*values_pack)(void *values, const float *v, ptrdiff_t ldv, int first, int count, int dv);
+    /* rows first .. first+count-1; local holds attend_size(count, d, dv) bytes */
     size_t (*attend_size)(int count, int d, int dv);
-    void (*attend)(const struct cpu_attend *, int first, int count, float *local);
-    size_t (*window_size)(int keys, int d); /* keys: tokens of a window, plus one for padding */
-    void (*window)(const struct cpu_window *, float *local);
+    void (*attend)(const struct cpu_attend *, int first, int count, void *local);
+    size_t (*window_size)(int keys, int d); /* bytes; keys: tokens of a window, plus one for padding */
+    void (*window)(const struct cpu_window *, void *local);
 
     void (*layer_norm)(float *y, const float *x, const struct s2_norm *, size_t rows, enum s2_act);
     void (*activate)(float *x, size_t n, enum s2_act);
@@ -110,38 +155,8 @@ struct cpu_kern {
     void (*resample_down)(uint8_t *dst, const uint8_t *src, ptrdiff_t pitch, int bytes, const struct cpu_axis *, int i);
 };
 
-extern const struct cpu_kern cpu_kern_base, cpu_kern_avx2, cpu_kern_avx512;
+extern const struct cpu_kern cpu_kern_base, cpu_kern_avx2, cpu_kern_avx512, cpu_kern_amx, cpu_kern_amx_bf16;
 
-/* the parts of the table, for kern_table.c */
-void K(cpu_pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdiff_t col);
-void K(cpu_product)(const struct cpu_product *);
-size_t K(cpu_keys_size)(int n_keys, int d);
-size_t K(cpu_values_size)(int n_keys, int dv);
-void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int d);
-void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int dv);
-size_t K(cpu_attend_size)(int count, int d, int dv);
-void K(cpu_attend)(const struct cpu_attend *, int first, int count, float *local);
-size_t K(cpu_window_size)(int keys, int d);
-void K(cpu_window)(const struct cpu_window *, float *local);
-void K(cpu_layer_norm)(float *y, const float *x, const struct s2_norm *, size_t rows, enum s2_act);
-void K(cpu_activate)(float *x, size_t n, enum s2_act);
-void K(cpu_axpy)(float *y, const float *a, const float *b, float s, size_t n);
-void K(cpu_rope)(float *x, const float *table, int c);
-void K(cpu_max4)(float *y, const float *a, const float *b, const float *c, const float *d, size_t n);
-void K(cpu_clamp)(float *y, const float *x, float lo, float hi, size_t n);
-void K(cpu_memory_token)(float *y, const uint16_t *mem, const float *pe, const float *tpos, int n);
-void K(cpu_widen)(float *y, const uint16_t *x, size_t n);
-void K(cpu_narrow)(uint16_t *y, const float *x, size_t n);
-void K(cpu_sigmoid20)(float *y, size_t n);
-void K(cpu_depthwise)(float *y, const float *x, const float *w, int width, int taps, int n);
-void K(cpu_lerp_across)(float *to, const float *from, const struct s2i_tap *, int width);
-void K(cpu_lerp_down)(float *to, const float *above, const float *below, float lambda0, float lambda1, int width);
-void K(cpu_positive)(uint8_t *set, const float *row, int width);
-void K(cpu_owned)(uint8_t *set, const uint16_t *owner, int index, int width);
-void K(cpu_pack_bits)(uint8_t *bits, size_t stride, const uint8_t *set, int width);
-void K(cpu_own)(uint16_t *owner, float *largest, const float *row, int index, int width);
-void K(cpu_resample_across)(uint8_t *dst, ptrdiff_t dst_pitch, const uint8_t *src, ptrdiff_t src_pitch, int rows,
-                            const struct cpu_axis *);
-void K(cpu_resample_down)(uint8_t *dst, const uint8_t *src, ptrdiff_t pitch, int bytes, const struct cpu_axis *, int i);
+#include "kern_parts.h"
 
 #endif

@@ -17,22 +17,22 @@ static inline int round_up(int n, int unit)
 
 size_t K(cpu_keys_size)(int n_keys, int d)
 {
-    return (size_t)round_up(n_keys, PANEL) * (size_t)d;
+    return (size_t)round_up(n_keys, PANEL) * (size_t)d * sizeof(float);
 }
 
 size_t K(cpu_values_size)(int n_keys, int dv)
 {
-    return (size_t)round_up(n_keys, CPU_KEYS) * (size_t)round_up(dv, PANEL);
+    return (size_t)round_up(n_keys, CPU_KEYS) * (size_t)round_up(dv, PANEL) * sizeof(float);
 }
 
-void K(cpu_keys_pack)(float *keys, const float *k, ptrdiff_t ldk, int first, int count, int d)
+void K(cpu_keys_pack)(void *keys, const float *k, ptrdiff_t ldk, int first, int count, int d)
 {
-    K(cpu_pack)(keys + (ptrdiff_t)first * d, k, d, count, 1, ldk);
+    K(cpu_pack)((float *)keys + (ptrdiff_t)first * d, k, d, count, 1, ldk);
 }
 
-void K(cpu_values_pack)(float *values, const float *v, ptrdiff_t ldv, int first, int count, int dv)
+void K(cpu_values_pack)(void *values, const float *v, ptrdiff_t ldv, int first, int count, int dv)
 {
-    float *dst = values + (ptrdiff_t)first * round_up(dv, PANEL);
+    float *dst = (float *)values + (ptrdiff_t)first * round_up(dv, PANEL);
     int used = round_up(count, PANEL);
     for (int c = 0; c < dv; c += PANEL, dst += CPU_KEYS * PANEL) {
         int cols = dv - c < PANEL ? dv - c : PANEL;
@@ -65,7 +65,7 @@ static struct state state_in(float *local, int count, int d, int dv)
 size_t K(cpu_attend_size)(int count, int d, int dv)
 {
     struct state t = state_in(NULL, count, d, dv);
-    return (size_t)count * (size_t)(t.ldq + t.lds + t.ldo + VW + 1);
+    return (size_t)count * (size_t)(t.ldq + t.lds + t.ldo + VW + 1) * sizeof(float);
 }
 
 /* Scores become weights 2^(s - max); the maximum, sum and outputs of the row follow. */
@@ -93,7 +93,7 @@ static void weigh_row(struct state *t, int row, int n, int padded, int width)
     v_store(t->l + row * VW, l);
 }
 
-void K(cpu_attend)(const struct cpu_attend *p, int first, int count, float *local)
+void K(cpu_attend)(const struct cpu_attend *p, int first, int count, void *local)
 {
     struct state t = state_in(local, count, p->d, p->dv);
     const int width = round_up(p->dv, VW), panels = round_up(p->dv, PANEL);
@@ -112,7 +112,7 @@ void K(cpu_attend)(const struct cpu_attend *p, int first, int count, float *loca
                                            .k = p->d,
                                            .a = t.q,
                                            .lda = t.ldq,
-                                           .b = p->keys + (ptrdiff_t)key * p->d,
+                                           .b = (const float *)p->keys + (ptrdiff_t)key * p->d,
                                            .panel_stride = (ptrdiff_t)p->d * PANEL,
                                            .c = t.s,
                                            .ldc = t.lds};
@@ -121,7 +121,7 @@ void K(cpu_attend)(const struct cpu_attend *p, int first, int count, float *loca
                                             .k = n,
                                             .a = t.s,
                                             .lda = t.lds,
-                                            .b = p->values + (ptrdiff_t)key * panels,
+                                            .b = (const float *)p->values + (ptrdiff_t)key * panels,
                                             .panel_stride = CPU_KEYS * PANEL,
                                             .c = t.o,
                                             .ldc = t.ldo,

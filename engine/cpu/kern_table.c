@@ -1,8 +1,22 @@
 /* kern_table.c - the table of one instruction set. */
+#ifdef AMX_PARTS
+#include "amx.h"
+#define ROWS(name)  name##_avx512
+#define ROW_TILE    (2 * AMX_ROWS)
+#define ROW_BLOCK   AMX_BLOCK
+#define AFFINE_SIZE AMX_AFFINE_SIZE
+#else
 #include "kern.h"
 #include "vec.h"
+#define ROWS(name)  K(name)
+#define ROW_TILE    TILE_ROWS
+#define ROW_BLOCK   (112 / TILE_ROWS * TILE_ROWS)
+#define AFFINE_SIZE 0
+#endif
 
-#if defined(ISA_avx512)
+#if defined(AMX_PARTS)
+#define NAME AMX_PARTS == 1 ? "AMX in bfloat16" : "AMX"
+#elif defined(ISA_avx512)
 #define NAME "AVX-512"
 #elif defined(ISA_avx2)
 #define NAME "AVX2"
@@ -17,34 +31,41 @@
 const struct cpu_kern K(cpu_kern) = {
     .name = NAME,
     .panel = PANEL,
-    .rows = TILE_ROWS,
-    .pack = K(cpu_pack),
-    .product = K(cpu_product),
+    .rows = ROW_TILE,
+    .block = ROW_BLOCK,
+    .pack = ROWS(cpu_pack),
+    .product = ROWS(cpu_product),
+    .matrix_size = K(cpu_matrix_size),
+    .matrix_pack = K(cpu_matrix_pack),
+    .affine_size = AFFINE_SIZE,
+    .affine = K(cpu_affine),
+    .perceptron_size = K(cpu_perceptron_size),
+    .perceptron = K(cpu_perceptron),
     .keys_size = K(cpu_keys_size),
     .values_size = K(cpu_values_size),
     .keys_pack = K(cpu_keys_pack),
     .values_pack = K(cpu_values_pack),
     .attend_size = K(cpu_attend_size),
     .attend = K(cpu_attend),
-    .window_size = K(cpu_window_size),
-    .window = K(cpu_window),
-    .layer_norm = K(cpu_layer_norm),
-    .activate = K(cpu_activate),
-    .axpy = K(cpu_axpy),
-    .rope = K(cpu_rope),
-    .max4 = K(cpu_max4),
-    .clamp = K(cpu_clamp),
-    .memory_token = K(cpu_memory_token),
-    .widen = K(cpu_widen),
-    .narrow = K(cpu_narrow),
-    .sigmoid20 = K(cpu_sigmoid20),
-    .depthwise = K(cpu_depthwise),
-    .lerp_across = K(cpu_lerp_across),
-    .lerp_down = K(cpu_lerp_down),
-    .positive = K(cpu_positive),
-    .owned = K(cpu_owned),
-    .pack_bits = K(cpu_pack_bits),
-    .own = K(cpu_own),
-    .resample_across = K(cpu_resample_across),
-    .resample_down = K(cpu_resample_down),
+    .window_size = ROWS(cpu_window_size),
+    .window = ROWS(cpu_window),
+    .layer_norm = ROWS(cpu_layer_norm),
+    .activate = ROWS(cpu_activate),
+    .axpy = ROWS(cpu_axpy),
+    .rope = ROWS(cpu_rope),
+    .max4 = ROWS(cpu_max4),
+    .clamp = ROWS(cpu_clamp),
+    .memory_token = ROWS(cpu_memory_token),
+    .widen = ROWS(cpu_widen),
+    .narrow = ROWS(cpu_narrow),
+    .sigmoid20 = ROWS(cpu_sigmoid20),
+    .depthwise = ROWS(cpu_depthwise),
+    .lerp_across = ROWS(cpu_lerp_across),
+    .lerp_down = ROWS(cpu_lerp_down),
+    .positive = ROWS(cpu_positive),
+    .owned = ROWS(cpu_owned),
+    .pack_bits = ROWS(cpu_pack_bits),
+    .own = ROWS(cpu_own),
+    .resample_across = ROWS(cpu_resample_across),
+    .resample_down = ROWS(cpu_resample_down),
 };

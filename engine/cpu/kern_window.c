@@ -36,7 +36,7 @@ size_t K(cpu_window_size)(int keys, int d)
 {
     struct memory m = memory_in(NULL, keys, d);
     size_t n = (size_t)round_up(keys, PANEL);
-    return n * (size_t)(2 * d + round_up(d, PANEL) + m.lds + m.ldo);
+    return n * (size_t)(2 * d + round_up(d, PANEL) + m.lds + m.ldo) * sizeof(float);
 }
 
 static inline float larger(float a, float b)
@@ -107,7 +107,7 @@ static void score(const struct cpu_window *p, const struct memory *m, const floa
     K(cpu_product)(&product);
 }
 
-void K(cpu_window)(const struct cpu_window *p, float *local)
+void K(cpu_window)(const struct cpu_window *p, void *local)
 {
     const int n = p->h * p->w + (p->n_pad > 0);
     struct memory m = memory_in(local, n, p->d);

@@ -3,26 +3,16 @@
 
 #include <string.h>
 
+static void affine(const struct cpu_backend *cpu, struct cpu_affine p)
+{
+    cpu->kern->affine(&p, cpu_panel(cpu));
+}
+
 void cpu_affine(const struct cpu_backend *cpu, float *c, ptrdiff_t ldc, const float *a, ptrdiff_t lda, int m,
                 const struct cpu_matrix *w, int first, int columns, enum s2_act act, bool accumulate)
 {
-    const struct cpu_product p = {.m = m,
-                                  .n = columns,
-                                  .k = w->in,
-                                  .a = a,
-                                  .lda = lda,
-                                  .b = w->packed + (ptrdiff_t)first * w->in,
-                                  .panel_stride = (ptrdiff_t)cpu->kern->panel * w->in,
-                                  .bias = w->bias + first,
-                                  .c = c,
-                                  .ldc = ldc,
-                                  .act = act,
-                                  .accumulate = accumulate};
-    cpu->kern->product(&p);
+    affine(cpu, (struct cpu_affine){w, a, c, lda, ldc, m, first, columns, 0, w->in, accumulate, act});
 }
-
-/* Most rows of a piece: they stay in the second-level cache while the weights stream past. */
-enum { ROWS = 112 };
 
 /* y += act(...) needs the sum apart from y */
 static void affine_aside(const struct cpu_backend *cpu, float *aside, float *y, ptrdiff_t ldy, const float *x,
@@ -40,7 +30,8 @@ struct cut {
 
 static struct cut cut_product(const struct cpu_backend *cpu, int64_t rows, int columns)
 {
-    struct cut c = {.rows = cpu_piece(cpu, rows, 1, ROWS), .columns = cpu_round_up(columns, cpu->kern->panel)};
+    struct cut c = {.rows = cpu_piece(cpu, rows, cpu->kern->rows, cpu->kern->block),
+                    .columns = cpu_round_up(columns, cpu->kern->panel)};
     if (c.rows < 2 * cpu->kern->rows) {
         c.rows = cpu_min(2 * cpu->kern->rows, (int)(rows > 0 ? rows : 1));
         const int64_t pieces = (rows + c.rows - 1) / c.rows;
@@ -76,39 +67,6 @@ void cpu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
     }
 }
 
-/* The hidden layer is used in steps of so many columns; where a thread makes it for itself, a step stays in the
- * cache. */
-enum { HIDDEN = 512 };
-
-/* y [m][columns from first_column] += the part of fc2 that hidden columns first .. first+width-1 contribute */
-static void second_layer(const struct cpu_backend *cpu, float *y, ptrdiff_t ldy, const float *hidden, ptrdiff_t ldh,
-                         int m, const struct cpu_matrix *fc2, int first, int width, int first_column, int columns)
-{
-    const int panel = cpu->kern->panel;
-    const struct cpu_product p = {.m = m,
-                                  .n = columns,
-                                  .k = width,
-                                  .a = hidden,
-                                  .lda = ldh,
-                                  .b = fc2->packed + (ptrdiff_t)first_column * fc2->in + (ptrdiff_t)first * panel,
-                                  .panel_stride = (ptrdiff_t)panel * fc2->in,
-                                  .bias = first == 0 ? fc2->bias + first_column : NULL,
-                                  .c = y + first_column,
-                                  .ldc = ldy,
-                                  .accumulate = true};
-    cpu->kern->product(&p);
-}
-
-static void mlp_rows(const struct cpu_backend *cpu, float *y, ptrdiff_t ldy, const float *x, int m,
-                     const struct cpu_matrix *fc1, enum s2_act act, const struct cpu_matrix *fc2, float *hidden)
-{
-    for (int first = 0; first < fc1->out; first += HIDDEN) {
-        const int width = cpu_min(fc1->out - first, HIDDEN);
-        cpu_affine(cpu, hidden, width, x, fc1->in, m, fc1, first, width, act, false);
-        second_layer(cpu, y, ldy, hidden, width, m, fc2, first, width, 0, fc2->out);
-    }
-}
-
 /* A few rows: every thread takes columns of one layer, then of the other. */
 static void mlp_few(struct cpu_backend *cpu, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
                     const struct cpu_matrix *fc1, enum s2_act act, const struct cpu_matrix *fc2)
@@ -130,9 +88,18 @@ static void mlp_few(struct cpu_backend *cpu, struct s2_tensor y, struct s2_tenso
     const int second = cpu_piece(cpu, fc2->out, cpu->kern->panel, fc2->out);
     CPU_PARALLEL_FOR(cpu, (int64_t)m * fc2->in * fc2->out / 256)
     for (int c = 0; c < fc2->out; c += second)
-        for (int k = 0; k < fc2->in; k += HIDDEN)
-            second_layer(cpu, y.data, y.ld, hidden + k, fc1->out, m, fc2, k, cpu_min(fc2->in - k, HIDDEN), c,
-                         cpu_min(fc2->out - c, second));
+        for (int k = 0; k < fc2->in; k += CPU_DEPTH)
+            affine(cpu, (struct cpu_affine){.w = fc2,
+                                            .a = hidden + k,
+                                            .c = (float *)y.data + c,
+                                            .lda = fc1->out,
+                                            .ldc = y.ld,
+                                            .m = m,
+                                            .first = c,
+                                            .columns = cpu_min(fc2->out - c, second),
+                                            .k = k,
+                                            .depth = cpu_min(fc2->in - k, CPU_DEPTH),
+                                            .accumulate = true});
 }
 
 void cpu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
@@ -146,19 +113,20 @@ void cpu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, cons
         mlp_few(cpu, y, x, norm, fc1->impl, act, fc2->impl);
         return;
     }
-    const int piece = cpu_piece(cpu, rows, 1, ROWS), step = piece > few ? piece : few;
-    const size_t normed = (size_t)step * (size_t)x.c;
-    if (!cpu_scratch(cpu, 0, (normed + (size_t)step * HIDDEN) * sizeof(float))) return;
+    const int piece = cpu_piece(cpu, rows, cpu->kern->rows, cpu->kern->block), step = piece > few ? piece : few;
+    if (!cpu_scratch(cpu, 0, cpu->kern->perceptron_size(step, x.c))) return;
 
     CPU_PARALLEL_FOR(cpu, CPU_WORTH)
     for (int64_t row = 0; row < rows; row += step) {
-        const int m = (int)(rows - row < step ? rows - row : step);
-        float *in = cpu_local(cpu);
-        if (norm)
-            cpu->kern->layer_norm(in, cpu_token(x, row), norm, (size_t)m, S2_ACT_NONE);
-        else
-            memcpy(in, cpu_token(x, row), (size_t)m * (size_t)x.c * sizeof *in);
-        mlp_rows(cpu, cpu_token(y, row), y.ld, in, m, fc1->impl, act, fc2->impl, in + normed);
+        const struct cpu_perceptron p = {.fc1 = fc1->impl,
+                                         .fc2 = fc2->impl,
+                                         .norm = norm,
+                                         .x = cpu_token(x, row),
+                                         .y = cpu_token(y, row),
+                                         .ldy = y.ld,
+                                         .m = (int)(rows - row < step ? rows - row : step),
+                                         .act = act};
+        cpu->kern->perceptron(&p, cpu_local(cpu));
     }
 }
 

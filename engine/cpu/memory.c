@@ -116,7 +116,7 @@ static size_t block_size(const struct memories *m)
 }
 
 static void pack_block(const struct cpu_backend *cpu, const struct memories *m, int n, int first, int keys,
-                       float *packed_keys, float *packed_values, float *local)
+                       void *packed_keys, void *packed_values, float *local)
 {
     const struct cpu_kern *kern = cpu->kern;
     const int dim = m->bank->dim, d = m->kproj->out, count = cpu_min(keys - first, CPU_KEYS);
@@ -140,11 +140,10 @@ void cpu_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2_t
     const struct memories m = {bank, table, kproj->impl, pe, tpos, rope, ptr_pos};
     const int queries = q.h * q.w, d = kproj->out, dim = bank->dim;
     const int step = cpu_piece(cpu, queries, kern->rows, CPU_QUERIES);
-    const size_t pack = block_size(&m), attend = kern->attend_size(step, d, dim);
+    const size_t pack = block_size(&m) * sizeof(float), attend = kern->attend_size(step, d, dim);
     const size_t key_size = kern->keys_size(key_capacity(&m), d), value_size = kern->values_size(key_capacity(&m), dim);
-    if (!cpu_scratch(cpu, (key_size + value_size) * sizeof(float), (pack > attend ? pack : attend) * sizeof(float)))
-        return;
-    float *packed_keys = cpu_shared(cpu), *packed_values = packed_keys + key_size;
+    if (!cpu_scratch(cpu, key_size + value_size, pack > attend ? pack : attend)) return;
+    char *packed_keys = cpu_shared(cpu), *packed_values = packed_keys + key_size;
 
     for (int n = 0; n < q.n; n++) {
         const int keys = key_count(&m, n);

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *new_floats(struct cpu_backend *cpu, size_t n)
+static void *new_bytes(struct cpu_backend *cpu, size_t n)
 {
-    const size_t bytes = (n * sizeof(float) + 63) / 64 * 64 + 64;
+    const size_t bytes = (n + 63) / 64 * 64 + 64;
     void *p = aligned_alloc(64, bytes);
     if (!p)
         cpu_no_memory(cpu, "weights", bytes);
@@ -30,16 +30,19 @@ struct cpu_matrix *cpu_matrix_new(struct cpu_backend *cpu, const float *w, const
         cpu_no_memory(cpu, "weights", sizeof *m);
         return NULL;
     }
-    const int columns = cpu_round_up(out, cpu->kern->panel);
+    const struct cpu_kern *kern = cpu->kern;
+    const int columns = cpu_round_up(out, kern->panel);
     m->in = in;
     m->out = out;
-    m->packed = new_floats(cpu, (size_t)columns * (size_t)in);
-    m->bias = new_floats(cpu, (size_t)columns);
+    m->packed = new_bytes(cpu, kern->matrix_size(in, out));
+    m->bias = new_bytes(cpu, (size_t)columns * sizeof(float));
     if (!m->packed || !m->bias) {
         cpu_matrix_free(m);
         return NULL;
     }
-    cpu->kern->pack(m->packed, w, in, out, 1, in);
+    CPU_PARALLEL_FOR(cpu, (int64_t)in * out / 16)
+    for (int first = 0; first < out; first += kern->panel)
+        kern->matrix_pack(m, w, first, cpu_min(out - first, kern->panel));
     if (b) memcpy(m->bias, b, (size_t)out * sizeof *b);
     return m;
 }
@@ -73,8 +76,8 @@ static void depthwise_create(struct cpu_backend *cpu, struct s2_conv *conv, cons
         cpu_no_memory(cpu, "weights", sizeof *d);
         return;
     }
-    d->weight = new_floats(cpu, (size_t)conv->out * (size_t)taps);
-    d->bias = new_floats(cpu, (size_t)conv->out);
+    d->weight = new_bytes(cpu, (size_t)conv->out * (size_t)taps * sizeof(float));
+    d->bias = new_bytes(cpu, (size_t)conv->out * sizeof(float));
     if (!d->weight || !d->bias) {
         depthwise_free(d);
         return;
@@ -88,7 +91,7 @@ static void depthwise_create(struct cpu_backend *cpu, struct s2_conv *conv, cons
 static void dense_create(struct cpu_backend *cpu, struct s2_conv *conv, const float *w, const float *b)
 {
     const int taps = conv->k * conv->k, in = taps * conv->in;
-    float *turned = new_floats(cpu, (size_t)in * (size_t)conv->out);
+    float *turned = new_bytes(cpu, (size_t)in * (size_t)conv->out * sizeof(float));
     if (!turned) return;
     for (int o = 0; o < conv->out; o++)
         for (int c = 0; c < conv->in; c++)

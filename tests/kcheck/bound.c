@@ -1,8 +1,12 @@
-/* bound.c - how far f32 arithmetic may be from the oracle, from the sizes of the terms
+/* bound.c - how far a backend may be from the oracle, from the sizes of the terms
  *
  * A sum of K products rounded at each step is off by at most K eps sum|a||b|, and by about sqrt(K) eps sum|a||b|
  * when roundings are independent; the bounds take twice the latter plus a few roundings. Errors that operands
- * already have add up in the same way. */
+ * already have add up in the same way.
+ *
+ * Operands of matrix products may be rounded: to bf16, by 2^-9 of their size on average, or to two bf16, after which a
+ * product misses 2^-17 of its size on average. Such errors are independent, so a sum of K alike terms has sqrt(K) of
+ * them; the bound is twice the largest for one term and about five times the deviation for many. */
 #include "kcheck.h"
 
 #include <math.h>
@@ -10,6 +14,12 @@
 double kc_sum_bound(int terms)
 {
     return kc.eps * (8 + 2 * sqrt(terms));
+}
+
+double kc_dot_bound(int terms)
+{
+    const double together = 4 / sqrt(terms);
+    return kc_sum_bound(terms) + kc.operand * (together < 2 ? together : 2);
 }
 
 double kc_gain(enum s2_act act)
@@ -33,7 +43,7 @@ double *kc_product_bound(struct kc_tensor x, const struct kc_linear *l, enum s2_
             for (int i = 0; i < l->in; i++)
                 size += fabs((double)kc_value(x, r, i) * l->w[(size_t)o * (size_t)l->in + (size_t)i]);
             bound[r * l->out + o] =
-                kc_gain(act) * kc_sum_bound(l->in) * size + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
+                kc_gain(act) * kc_dot_bound(l->in) * size + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
         }
     }
     return bound;
@@ -72,7 +82,7 @@ void kc_attention_bound(double *bound, const double *q, const double *keys, cons
             if (key_error) given += pow(q[i] * key_error[(size_t)j * (size_t)d + (size_t)i], 2);
         }
         p[j] = s * scale;
-        e[j] = scale * (kc_sum_bound(d) * size + 2 * sqrt(given));
+        e[j] = scale * (kc_dot_bound(d) * size + 2 * sqrt(given));
         largest = fmax(largest, p[j]);
     }
     for (int j = 0; j < n; j++) sum += p[j] = exp(p[j] - largest);
@@ -80,7 +90,7 @@ void kc_attention_bound(double *bound, const double *q, const double *keys, cons
     for (int i = 0; i < dv; i++) bound[i] = 0;
     for (int j = 0; j < n; j++) {
         /* a score off by e makes its probability off by the factor exp(e), all together move the normalisation */
-        const double factor = p[j] * (expm1(e[j]) + expm1(mean) + kc_sum_bound(n));
+        const double factor = p[j] * (expm1(e[j]) + expm1(mean) + kc_sum_bound(n) + 2 * kc.operand);
         for (int i = 0; i < dv; i++) bound[i] += factor * fabs(values[(size_t)j * (size_t)dv + (size_t)i]);
     }
 }

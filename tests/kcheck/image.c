@@ -68,7 +68,7 @@ static double *conv_bound(struct kc_tensor x, struct s2_tensor y, const struct k
                 size += fabs(w * kc_value(x, ((int64_t)n * v->h + iy) * v->w + ix, d->groups == 1 ? c : o));
             }
         }
-        bound[i] = kc_gain(act) * kc_sum_bound(fan * d->k * d->k) * size + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
+        bound[i] = kc_gain(act) * kc_dot_bound(fan * d->k * d->k) * size + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
     }
     return bound;
 }

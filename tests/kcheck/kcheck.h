@@ -17,6 +17,7 @@ struct kc_run {
     bool quick;         /* small cases only: under sanitizers */
     bool bench;         /* only KC_TESTED exists */
     double eps;         /* unit roundoff of the tested backend's arithmetic */
+    double operand;     /* error of a product over its size by the rounding of its operands; 0 for f32 */
     int passed, failed; /* cases */
     int cases;          /* of the current operator */
     double worst;       /* largest error over tolerance of the current operator */
@@ -104,8 +105,9 @@ void kc_close(struct kc_tensor y, const double *tolerance);
 void kc_equal(struct kc_tensor y);
 void kc_equal_bytes(struct kc_buffer *);
 
-/* bound.c: error bounds of f32 arithmetic, per element; all sums in double */
+/* bound.c: error bounds of the backend's arithmetic, per element; all sums in double */
 double kc_sum_bound(int terms);  /* eps (8 + 2 sqrt(terms)): error of a sum over the sum of the terms' sizes */
+double kc_dot_bound(int terms);  /* the same for a dot product of rounded operands */
 double kc_gain(enum s2_act act); /* the most that an activation enlarges an error */
 /* [rows][out] of act(x W^T + b) */
 double *kc_product_bound(struct kc_tensor x, const struct kc_linear *, enum s2_act act);

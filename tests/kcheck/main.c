@@ -1,5 +1,5 @@
-/* main.c - kcheck [--quick] [--bench] [--cuda] [--threads N] [OPERATOR...]: compares, or times, all operators or those
- * named. Closing line: N passed, N failed. */
+/* main.c - kcheck [--quick] [--bench] [--cuda] [--bf16] [--threads N] [OPERATOR...]: compares, or times, all operators
+ * or those named. Closing line: N passed, N failed. */
 #include "kcheck.h"
 #ifdef HAVE_CUDA
 #include "../../cuda/cuda.h"
@@ -45,11 +45,12 @@ static const struct {
 struct options {
     int threads;
     bool cuda;
+    enum s2_dtype precision; /* of the CPU */
     char **names;
     int n_names;
 };
 
-static const struct options *options;
+static struct options *options;
 
 static bool wanted(const char *name)
 {
@@ -67,7 +68,8 @@ bool kc_bench_wants(const char *op)
 static int usage(const char *wrong)
 {
     fprintf(stderr,
-            "kcheck: %s\nusage: kcheck [--quick] [--bench] [--cuda] [--threads N] [OPERATOR...]\noperators:", wrong);
+            "kcheck: %s\nusage: kcheck [--quick] [--bench] [--cuda] [--bf16] [--threads N] [OPERATOR...]\noperators:",
+            wrong);
     for (size_t i = 0; i < N_OPERATORS; i++) fprintf(stderr, " %s", operators[i].name);
     fprintf(stderr, "\n");
     return 2;
@@ -133,11 +135,14 @@ static bool open_backends(struct s2_err *err)
 #endif
 
     /* more than one thread where it is compared, so that its work is cut */
-    kc.be[KC_TESTED] = s2_cpu_open(kc.bench || options->threads ? options->threads : 3, err);
+    const enum s2_dtype precision = options->precision;
+    kc.be[KC_TESTED] = s2_cpu_open(kc.bench || options->threads ? options->threads : 3, precision, err);
     if (!kc.be[KC_TESTED]) return false;
+    /* AMX multiplies bf16, for fp32 the two parts of a split number */
+    kc.operand = precision == S2_BF16 ? 0x1p-8 : strstr(describe(), "AMX") ? 0x1p-16 : 0;
     if (kc.bench) return true;
     kc.be[KC_ORACLE] = s2_plain_open(err);
-    kc.be[KC_OTHER] = s2_cpu_open(1, err);
+    kc.be[KC_OTHER] = s2_cpu_open(1, precision, err);
     return kc.be[KC_ORACLE] && kc.be[KC_OTHER];
 }
 
@@ -157,15 +162,22 @@ static bool check_once(struct s2_err *err)
     return true;
 }
 
-/* Everything on each instruction set of this machine, or on the one that the environment names. */
+/* Everything in bf16 where the machine has it, then on each instruction set, or on the one that is asked for. */
 static bool check_instruction_sets(struct s2_err *err)
 {
-    static const char *const levels[] = {"avx512", "avx2", "base"};
-    if (options->cuda || getenv("SAM2TRACK_CPU")) return check_once(err);
+    static const char *const levels[] = {"amx", "avx512", "avx2", "base"};
+    if (options->cuda || options->precision != S2_F32 || getenv("SAM2TRACK_CPU")) return check_once(err);
+    struct s2_backend *half = s2_cpu_open(1, S2_BF16, NULL);
+    if (half) {
+        half->ops->close(half);
+        options->precision = S2_BF16;
+        if (!check_once(err)) return false;
+        options->precision = S2_F32;
+    }
     char before[128] = "";
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         setenv("SAM2TRACK_CPU", levels[i], 1);
-        struct s2_backend *be = s2_cpu_open(1, err);
+        struct s2_backend *be = s2_cpu_open(1, S2_F32, err);
         if (!be) return false;
         const bool another = strcmp(before, s2_cpu_describe(be)) != 0;
         snprintf(before, sizeof before, "%s", s2_cpu_describe(be));
@@ -177,7 +189,7 @@ static bool check_instruction_sets(struct s2_err *err)
 
 int main(int argc, char **argv)
 {
-    struct options o = {.names = calloc((size_t)argc, sizeof *o.names)};
+    struct options o = {.precision = S2_F32, .names = calloc((size_t)argc, sizeof *o.names)};
     if (!o.names) return 7;
     options = &o;
     for (int i = 1; i < argc; i++) {
@@ -189,6 +201,8 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[i], "--cuda") == 0) {
             o.cuda = true;
 #endif
+        } else if (strcmp(argv[i], "--bf16") == 0) {
+            o.precision = S2_BF16;
         } else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
             o.threads = atoi(argv[++i]);
         } else if (is_operator(argv[i])) {

@@ -116,7 +116,7 @@ static void pointer_positions(int n, const int (*counts)[2], int ptr_cap, bool z
         bound[i] = kc_sum_bound(256) * fabs((double)lin.b[o]);
         for (int c = 0; c < 256; c++) {
             const double angle = fabs((double)t.ptr_dist[entry]) / pow(10000, 2.0 * (c % 128 / 2) / 128);
-            bound[i] += fabs((double)lin.w[o * 256 + c]) * (kc_sum_bound(256) + 8 * kc.eps * angle);
+            bound[i] += fabs((double)lin.w[o * 256 + c]) * (kc_dot_bound(256) + 8 * kc.eps * angle);
         }
     }
     KC_EACH(s) KC_RUN(s, pointer_positions, y.on[s], &t.on[s], zeros ? NULL : &lin.on[s]);
@@ -190,7 +190,7 @@ static struct keys keys_of(const struct memory_case *m, int b)
             for (int c = 0; c < DIM; c++) {
                 const double w = m->kproj.w[o * DIM + c];
                 key[o] += w * input[c];
-                error[o] += kc_sum_bound(DIM) * fabs(w) * size[c];
+                error[o] += kc_dot_bound(DIM) * fabs(w) * size[c];
             }
         }
         for (int o = 0; i < spatial && o < PTR_DIM; o += 2) {

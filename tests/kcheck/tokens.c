@@ -99,7 +99,7 @@ static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with
                 terms += fabs(w * v);
                 given += pow(w * error[r * (size_t)c + (size_t)i], 2);
             }
-            inner[h] = kc_gain(act) * (kc_sum_bound(c) * terms + 2 * sqrt(given));
+            inner[h] = kc_gain(act) * (kc_dot_bound(c) * terms + 2 * sqrt(given));
             size_of[h] = fabs(sum); /* at least |act(sum)| */
         }
         for (int o = 0; o < c; o++) {
@@ -109,7 +109,7 @@ static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with
                 terms += w * size_of[h];
                 given += pow(w * inner[h], 2);
             }
-            bound[r * (size_t)c + (size_t)o] = kc_sum_bound(hidden) * terms + 2 * sqrt(given);
+            bound[r * (size_t)c + (size_t)o] = kc_dot_bound(hidden) * terms + 2 * sqrt(given);
         }
     }
     KC_EACH(s) KC_RUN(s, mlp, y.on[s], x.on[s], with_norm ? &norm.on[s] : NULL, &fc1.on[s], act, &fc2.on[s]);

@@ -1,0 +1,278 @@
+/* amx.h - AMX tiles: sixteen rows of 64 bytes, products of bf16 with sums in f32 (Intel, "Architecture Instruction Set
+ * Extensions Programming Reference", chapter 3).
+ *
+ * The files that use them are compiled twice. AMX_PARTS 1: a number is packed as one bf16. AMX_PARTS 2: as two,
+ * hi = bf16(x) and lo = bf16(x - hi); a product then takes three tile products, hi lo + hi hi + lo hi, and the missing
+ * lo lo is about as small as the rounding of f32.
+ *
+ * Left operands are packed in tiles of 16 rows by 32 k:          [row tile][k step][part], each [16 rows][32 k].
+ * Right operands are packed in panels of 32 columns by 32 k:     [panel][k step][part][2], each [16][16 columns][2 k].
+ * A tile is 1 KiB; what is behind the last row, column or k is 0. */
+#ifndef S2_CPU_AMX_H
+#define S2_CPU_AMX_H
+
+#include "kern.h"
+#include "vec.h"
+
+/* The passes over rows are those of AVX-512. */
+#pragma push_macro("K")
+#undef K
+#define K(name) name##_avx512
+#include "kern_parts.h"
+#pragma pop_macro("K")
+
+enum { AMX_ROWS = 16, AMX_K = 32, AMX_PANEL = 32, AMX_TILE = 1024 /* bytes */ };
+
+/* Rows of a product are packed by blocks of at most so many rows and bytes, which stay in the second-level cache. */
+enum { AMX_BLOCK = 128, AMX_AFFINE_SIZE = AMX_BLOCK * 768 * 2 * AMX_PARTS };
+
+#define AMX_INLINE static inline __attribute__((always_inline))
+
+/* Inline assembler: the compilers' intrinsics do not tell that tiles are read from memory. */
+#define AMX_LOAD(tile, p, stride)                                                                                      \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(p), "r"((ptrdiff_t)(stride)) : "memory")
+#define AMX_STORE(tile, p, stride)                                                                                     \
+    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(p), "r"((ptrdiff_t)(stride)) : "memory")
+#define AMX_ZERO(tile)   __asm__ volatile("tilezero %%tmm" #tile : :)
+#define AMX_MUL(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+
+/* Eight whole tiles; belongs to the thread until amx_end. */
+AMX_INLINE void amx_begin(void)
+{
+    static const struct {
+        uint8_t palette, start_row, unused[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config __attribute__((aligned(64))) = {
+        .palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+}
+
+AMX_INLINE void amx_end(void)
+{
+    __asm__ volatile("tilerelease" : :);
+}
+
+static inline int amx_up(int n, int unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* bytes of packed operands */
+static inline size_t amx_left_size(int rows, int k)
+{
+    return (size_t)amx_up(rows, AMX_ROWS) * (size_t)amx_up(k, AMX_K) * 2 * (size_t)AMX_PARTS;
+}
+
+static inline size_t amx_right_size(int columns, int k)
+{
+    return (size_t)amx_up(columns, AMX_PANEL) * (size_t)amx_up(k, AMX_K) * 2 * (size_t)AMX_PARTS;
+}
+
+/* Accumulators of 32 rows by 32 columns: tiles 0 1 / 2 3. */
+AMX_INLINE void amx_zero(const int tall)
+{
+    AMX_ZERO(0);
+    AMX_ZERO(1);
+    if (tall == 1) return;
+    AMX_ZERO(2);
+    AMX_ZERO(3);
+}
+
+AMX_INLINE void amx_load(const float *c, ptrdiff_t ldc, const int tall)
+{
+    const ptrdiff_t stride = ldc * (ptrdiff_t)sizeof *c;
+    AMX_LOAD(0, c, stride);
+    AMX_LOAD(1, c + 16, stride);
+    if (tall == 1) return;
+    AMX_LOAD(2, c + 16 * ldc, stride);
+    AMX_LOAD(3, c + 16 * ldc + 16, stride);
+}
+
+AMX_INLINE void amx_store(float *c, ptrdiff_t ldc, const int tall)
+{
+    const ptrdiff_t stride = ldc * (ptrdiff_t)sizeof *c;
+    AMX_STORE(0, c, stride);
+    AMX_STORE(1, c + 16, stride);
+    if (tall == 1) return;
+    AMX_STORE(2, c + 16 * ldc, stride);
+    AMX_STORE(3, c + 16 * ldc + 16, stride);
+}
+
+/* Accumulators += a step of k: a0, a1 point to the step of two row tiles (with tall 1 only a0), b to that of a panel. */
+AMX_INLINE void amx_step(const char *a0, const char *a1, const char *b, const int tall)
+{
+    AMX_LOAD(4, a0, 64);
+    if (tall == 2) AMX_LOAD(5, a1, 64);
+    if (AMX_PARTS == 2) {
+        AMX_LOAD(6, b + 2 * AMX_TILE, 64);
+        AMX_LOAD(7, b + 3 * AMX_TILE, 64);
+        AMX_MUL(0, 4, 6);
+        AMX_MUL(1, 4, 7);
+        if (tall == 2) {
+            AMX_MUL(2, 5, 6);
+            AMX_MUL(3, 5, 7);
+        }
+    }
+    AMX_LOAD(6, b, 64);
+    AMX_LOAD(7, b + AMX_TILE, 64);
+    AMX_MUL(0, 4, 6);
+    AMX_MUL(1, 4, 7);
+    if (tall == 2) {
+        AMX_MUL(2, 5, 6);
+        AMX_MUL(3, 5, 7);
+    }
+    if (AMX_PARTS == 2) {
+        AMX_LOAD(4, a0 + AMX_TILE, 64);
+        AMX_MUL(0, 4, 6);
+        AMX_MUL(1, 4, 7);
+        if (tall == 2) {
+            AMX_LOAD(5, a1 + AMX_TILE, 64);
+            AMX_MUL(2, 5, 6);
+            AMX_MUL(3, 5, 7);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ packing */
+
+typedef uint16_t amx_half __attribute__((vector_size(64))); /* 32 bf16 */
+
+/* bf16 of a's 16 numbers, then of b's. */
+AMX_INLINE amx_half amx_narrow(vf a, vf b)
+{
+    return (amx_half)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
+}
+
+AMX_INLINE void amx_widen(amx_half h, vf *a, vf *b)
+{
+    const __m512i v = (__m512i)h;
+    *a = (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(v)), 16);
+    *b = (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, 1)), 16);
+}
+
+/* 32 numbers to `to`, their low parts a tile behind. */
+AMX_INLINE void amx_split(char *to, vf a, vf b)
+{
+    const amx_half hi = amx_narrow(a, b);
+    memcpy(to, &hi, sizeof hi);
+    if (AMX_PARTS == 1) return;
+    vf high_a, high_b;
+    amx_widen(hi, &high_a, &high_b);
+    const amx_half lo = amx_narrow(a - high_a, b - high_b);
+    memcpy(to + AMX_TILE, &lo, sizeof lo);
+}
+
+AMX_INLINE vf amx_load_part(const float *p, int n)
+{
+    if (n >= VW) return v_load(p);
+    return (vf)_mm512_maskz_loadu_ps((__mmask16)(n > 0 ? (1u << n) - 1 : 0), p);
+}
+
+/* Left operand: `rows` rows of a from row `first` of the packed matrix on (first a multiple of 16), times s. */
+AMX_INLINE void amx_pack_left(char *to, const float *a, ptrdiff_t lda, int first, int rows, int k, float s)
+{
+    const int steps = amx_up(k, AMX_K) / AMX_K, all = amx_up(rows, AMX_ROWS);
+    const ptrdiff_t step_size = (ptrdiff_t)AMX_PARTS * AMX_TILE;
+    for (int i = 0; i < all; i++, a += lda) {
+        char *row = to + (ptrdiff_t)((first + i) / AMX_ROWS) * steps * step_size + (first + i) % AMX_ROWS * 64;
+        int j = 0;
+        for (; i < rows && j + AMX_K <= k; j += AMX_K, row += step_size)
+            amx_split(row, v_load(a + j) * s, v_load(a + j + VW) * s);
+        for (; j < k; j += AMX_K, row += step_size) {
+            const int left = i < rows ? k - j : 0;
+            amx_split(row, amx_load_part(a + j, left) * s, amx_load_part(a + j + VW, left - VW) * s);
+        }
+    }
+}
+
+/* Turns 16 rows of 16 words. */
+AMX_INLINE void amx_turn(__m512i r[16])
+{
+    __m512i t[16];
+    UNROLL
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+/* One step of one half panel from columns that are contiguous in memory, `col` apart: at most 16 columns of 32 k. */
+AMX_INLINE void amx_pack_columns(char *to, const float *b, ptrdiff_t col, int columns, int k)
+{
+    __m512i hi[16], lo[16];
+    UNROLL
+    for (int j = 0; j < 16; j++) {
+        const int left = j < columns ? k : 0;
+        const float *p = j < columns ? b + j * col : b;
+        const vf x = amx_load_part(p, left), y = amx_load_part(p + VW, left - VW);
+        const amx_half h = amx_narrow(x, y);
+        hi[j] = (__m512i)h;
+        if (AMX_PARTS == 2) {
+            vf high_x, high_y;
+            amx_widen(h, &high_x, &high_y);
+            lo[j] = (__m512i)amx_narrow(x - high_x, y - high_y);
+        }
+    }
+    amx_turn(hi);
+    memcpy(to, hi, sizeof hi);
+    if (AMX_PARTS == 1) return;
+    amx_turn(lo);
+    memcpy(to + 2 * AMX_TILE, lo, sizeof lo);
+}
+
+/* Right operand whose columns are contiguous in memory: column j lies at b + j*col. */
+AMX_INLINE void amx_pack_right(char *to, const float *b, ptrdiff_t col, int columns, int k)
+{
+    for (int j = 0; j < columns; j += AMX_PANEL)
+        for (int i = 0; i < k; i += AMX_K, to += 2 * AMX_PARTS * AMX_TILE)
+            for (int half = 0; half < 2; half++)
+                amx_pack_columns(to + half * AMX_TILE, b + (j + 16 * half) * col + i, col, columns - j - 16 * half,
+                                 k - i);
+}
+
+/* One step of a panel whose rows (values of k) are contiguous in memory, `row` apart: at most 32 rows and columns. */
+AMX_INLINE void amx_pack_rows(char *to, const float *b, ptrdiff_t row, int rows, int columns)
+{
+    const __m512i weave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    for (int i = 0; i < AMX_K; i += 2)
+        for (int half = 0; half < 2; half++) {
+            const int left = columns - 16 * half, even = i < rows ? left : 0, odd = i + 1 < rows ? left : 0;
+            const float *p = b + 16 * half;
+            const vf x = amx_load_part(even > 0 ? p + i * row : b, even),
+                     y = amx_load_part(odd > 0 ? p + (i + 1) * row : b, odd);
+            char *at = to + half * AMX_TILE + i / 2 * 64;
+            const amx_half h = amx_narrow(x, y), pairs = (amx_half)_mm512_permutexvar_epi16(weave, (__m512i)h);
+            memcpy(at, &pairs, sizeof pairs);
+            if (AMX_PARTS == 1) continue;
+            vf high_x, high_y;
+            amx_widen(h, &high_x, &high_y);
+            const amx_half l = amx_narrow(x - high_x, y - high_y),
+                           low = (amx_half)_mm512_permutexvar_epi16(weave, (__m512i)l);
+            memcpy(at + 2 * AMX_TILE, &low, sizeof low);
+        }
+}
+
+#endif
