@@ -12,7 +12,10 @@ struct conv_weights {
     float *bias; /* direct */
 };
 
-static bool by_product(const struct s2_conv *c) { return c->groups == 1 && c->out >= 16; }
+static bool by_product(const struct s2_conv *c)
+{
+    return c->groups == 1 && c->out >= 16 && c->k * c->k * c->in > 64;
+}
 
 void cu_conv_create(struct s2_backend *be, struct s2_conv *c, const float *w, const float *b)
 {
@@ -38,7 +41,8 @@ void cu_conv_create(struct s2_backend *be, struct s2_conv *c, const float *w, co
     } else {
         size_t bytes = (size_t)c->out * (size_t)row * sizeof *packed;
         if ((p->w = (float *)be->ops->alloc(be, bytes))) be->ops->upload(be, p->w, packed, bytes);
-        if ((p->bias = (float *)be->ops->alloc(be, (size_t)c->out * sizeof *b))) be->ops->upload(be, p->bias, b, (size_t)c->out * sizeof *b);
+        if ((p->bias = (float *)be->ops->alloc(be, (size_t)c->out * sizeof *b)))
+            be->ops->upload(be, p->bias, b, (size_t)c->out * sizeof *b);
         be->ops->sync(be);
     }
     free(packed);
@@ -54,62 +58,220 @@ void cu_conv_destroy(struct s2_backend *be, struct s2_conv *c)
     c->impl = NULL;
 }
 
-/* One thread an element of the patch matrix [n*H*W][patch] */
-template <class T>
-__global__ void gather(T *out, const T *x, int h, int w, int c, int H, int W, int k, int stride, int pad, int patch, int64_t n)
+/* ------------------------------------------------------------------ patches */
+
+/* The patch matrix [n*H*W][row], rows of (ky, kx, channel) padded with zeros; one thread N neighbours of a row. C, K: the
+ * channels and the kernel's side where they are known to the compiler, else 0 */
+template <class T, int N, int C, int K>
+__global__ void gather(cu_piece<T, N> *out, const T *x, int h, int w, int c_any, int H, int W, int k_any, int stride,
+                       int pad, int row, int64_t n)
 {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    int e = (int)(i % patch);
-    int64_t cell = i / patch;
-    int X = (int)(cell % W), Y = (int)(cell / W % H);
-    int64_t b = cell / W / H;
-    int ch = e % c, t = e / c, sy = Y * stride - pad + t / k, sx = X * stride - pad + t % k;
-    bool inside = t < k * k && sy >= 0 && sy < h && sx >= 0 && sx < w;
-    out[i] = inside ? x[((b * h + sy) * w + sx) * c + ch] : cu_to<T>(0.0f);
+    const int c = C ? C : c_any, k = K ? K : k_any, first = (int)(i % row) * N, cell = (int)(i / row);
+    const int left = cell % W * stride - pad, top = cell / W % H * stride - pad;
+    const T *map = x + (int64_t)(cell / W / H) * h * w * c;
+    cu_piece<T, N> to;
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+        const int t = (first + e) / c, ch = (first + e) % c, sy = top + t / k, sx = left + t % k;
+        const bool inside = t < k * k && sy >= 0 && sy < h && sx >= 0 && sx < w;
+        to.v[e] = inside ? map[((int64_t)sy * w + sx) * c + ch] : cu_to<T>(0.0f);
+    }
+    out[i] = to;
 }
+
+/* The same where channels are whole pieces; c and row in pieces */
+template <class T, int N>
+__global__ void gather_pieces(cu_piece<T, N> *out, const cu_piece<T, N> *x, int h, int w, int c, int H, int W, int k,
+                              int stride, int pad, int row, int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const int e = (int)(i % row), cell = (int)(i / row), t = e / c;
+    const int sy = cell / W % H * stride - pad + t / k, sx = cell % W * stride - pad + t % k;
+    cu_piece<T, N> to = {};
+    if (sy >= 0 && sy < h && sx >= 0 && sx < w) to = x[(((int64_t)(cell / W / H) * h + sy) * w + sx) * c + e % c];
+    out[i] = to;
+}
+
+static bool launch_gather(struct s2_backend *be, struct s2_tensor patches, struct s2_tensor x, const struct s2_conv *c)
+{
+    cudaStream_t stream = cu_of(be)->stream;
+    CU_BY_TYPE(x.dtype, T, {
+        constexpr int N = 16 / (int)sizeof(T);
+        using piece = cu_piece<T, N>;
+        const int row = patches.c / N;
+        const int64_t n = s2_tokens(patches) * row;
+        const int blocks = cu_blocks(n, 256);
+        if (x.c % N == 0 && patches.c == c->k * c->k * x.c) {
+            gather_pieces<T, N><<<blocks, 256, 0, stream>>>((piece *)patches.data, (const piece *)x.data, x.h, x.w,
+                                                            x.c / N, patches.h, patches.w, c->k, c->stride, c->pad, row,
+                                                            n);
+        } else if (x.c == 3 && c->k == 7) {
+            gather<T, N, 3, 7><<<blocks, 256, 0, stream>>>((piece *)patches.data, (const T *)x.data, x.h, x.w, 3,
+                                                           patches.h, patches.w, 7, c->stride, c->pad, row, n);
+        } else {
+            gather<T, N, 0, 0><<<blocks, 256, 0, stream>>>((piece *)patches.data, (const T *)x.data, x.h, x.w, x.c,
+                                                           patches.h, patches.w, c->k, c->stride, c->pad, row, n);
+        }
+    });
+    return CU_LAUNCHED(be, "a convolution");
+}
+
+/* ------------------------------------------------------------------ direct */
+
+struct geometry {
+    int h, w, c, per; /* of x; channels that an output sees */
+    int H, W, out;    /* of y */
+    int k, stride, pad;
+};
 
 /* One thread an output element; neighbouring threads share the pixel's inputs and read weights side by side */
 template <class T>
-__global__ void direct(T *y, const T *x, const float *wt, const float *bias, int h, int w, int c, int per, int H, int W, int out, int k,
-                       int stride, int pad, enum s2_act act, int64_t n)
+__global__ void direct(T *y, const T *x, const float *wt, const float *bias, struct geometry g, enum s2_act act,
+                       int64_t n)
 {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    int o = (int)(i % out), X = (int)(i / out % W), Y = (int)(i / out / W % H);
-    int64_t b = i / out / W / H;
-    int first = per == c ? 0 : o;
+    const int o = (int)(i % g.out), X = (int)(i / g.out % g.W), Y = (int)(i / g.out / g.W % g.H);
+    const int64_t b = i / g.out / g.W / g.H;
+    const int first = g.per == g.c ? 0 : o;
     float sum = bias[o];
-    for (int ky = 0; ky < k; ky++) {
-        int sy = Y * stride - pad + ky;
-        if (sy < 0 || sy >= h) continue;
-        for (int kx = 0; kx < k; kx++) {
-            int sx = X * stride - pad + kx;
-            if (sx < 0 || sx >= w) continue;
-            const T *from = x + ((b * h + sy) * w + sx) * c + first;
-            const float *weight = wt + (int64_t)(ky * k + kx) * per * out + o;
-            for (int ch = 0; ch < per; ch++) sum += cu_f32(from[ch]) * weight[(int64_t)ch * out];
+    for (int ky = 0; ky < g.k; ky++) {
+        const int sy = Y * g.stride - g.pad + ky;
+        if (sy < 0 || sy >= g.h) continue;
+        for (int kx = 0; kx < g.k; kx++) {
+            const int sx = X * g.stride - g.pad + kx;
+            if (sx < 0 || sx >= g.w) continue;
+            const T *from = x + ((b * g.h + sy) * g.w + sx) * g.c + first;
+            const float *weight = wt + (int64_t)(ky * g.k + kx) * g.per * g.out + o;
+            for (int ch = 0; ch < g.per; ch++) sum += cu_f32(from[ch]) * weight[(int64_t)ch * g.out];
         }
     }
-    y[i] = cu_to<T>(cu_act(sum, act));
+    y[i] = cu_to<T>(cu_act<T>(sum, act));
 }
+
+/* Few channels: one thread a pixel and all of its OUT outputs, the weights in shared memory */
+enum { NARROW_CELLS = 1024 };
+
+template <class T, int OUT>
+__global__ void narrow(cu_piece<T, OUT> *y, const T *x, const float *wt, const float *bias, struct geometry g,
+                       enum s2_act act, int64_t n)
+{
+    __shared__ __align__(16) float weight[NARROW_CELLS];
+    for (int i = threadIdx.x; i < g.k * g.k * g.c * OUT; i += blockDim.x) weight[i] = wt[i];
+    __syncthreads();
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const int X = (int)(i % g.W), Y = (int)(i / g.W % g.H);
+    const T *map = x + i / g.W / g.H * g.h * g.w * g.c;
+    float sum[OUT];
+#pragma unroll
+    for (int o = 0; o < OUT; o++) sum[o] = bias[o];
+    for (int ky = 0; ky < g.k; ky++) {
+        const int sy = Y * g.stride - g.pad + ky;
+        if (sy < 0 || sy >= g.h) continue;
+        for (int kx = 0; kx < g.k; kx++) {
+            const int sx = X * g.stride - g.pad + kx;
+            if (sx < 0 || sx >= g.w) continue;
+            const T *from = map + ((int64_t)sy * g.w + sx) * g.c;
+            const float *tap = weight + (ky * g.k + kx) * g.c * OUT;
+            for (int ch = 0; ch < g.c; ch++) {
+                const float v = cu_f32(from[ch]);
+#pragma unroll
+                for (int o = 0; o < OUT; o++) sum[o] = fmaf(v, tap[ch * OUT + o], sum[o]);
+            }
+        }
+    }
+    cu_piece<T, OUT> to;
+#pragma unroll
+    for (int o = 0; o < OUT; o++) to.v[o] = cu_to<T>(cu_act<T>(sum[o], act));
+    y[i] = to;
+}
+
+/* Depthwise, stride 1: one thread two channels of STRIP neighbouring pixels, whose inputs it reads once a row */
+enum { STRIP = 4 };
+
+template <class T, int K>
+__global__ void depthwise(cu_piece<T, 2> *y, const cu_piece<T, 2> *x, const float2 *wt, const float2 *bias,
+                          struct geometry g, enum s2_act act)
+{
+    const int pairs = g.c / 2, pair = blockIdx.x * blockDim.x + threadIdx.x, strips = (g.W + STRIP - 1) / STRIP;
+    const int left = (int)(blockIdx.y % strips) * STRIP, Y = (int)(blockIdx.y / strips);
+    if (pair >= pairs) return;
+    x += (int64_t)blockIdx.z * g.h * g.w * pairs + pair;
+    y += ((int64_t)blockIdx.z * g.H + Y) * g.W * pairs + pair;
+    float2 sum[STRIP];
+#pragma unroll
+    for (int s = 0; s < STRIP; s++) sum[s] = bias[pair];
+    for (int ky = 0; ky < K; ky++) {
+        const int sy = Y - g.pad + ky;
+        if (sy < 0 || sy >= g.h) continue;
+        float2 row[STRIP + K - 1];
+#pragma unroll
+        for (int i = 0; i < STRIP + K - 1; i++) {
+            const int sx = left - g.pad + i;
+            cu_piece<T, 2> v = {};
+            if (sx >= 0 && sx < g.w) v = x[((int64_t)sy * g.w + sx) * pairs];
+            row[i] = make_float2(cu_f32(v.v[0]), cu_f32(v.v[1]));
+        }
+#pragma unroll
+        for (int kx = 0; kx < K; kx++) {
+            const float2 weight = wt[(ky * K + kx) * pairs + pair];
+#pragma unroll
+            for (int s = 0; s < STRIP; s++) {
+                sum[s].x = fmaf(row[s + kx].x, weight.x, sum[s].x);
+                sum[s].y = fmaf(row[s + kx].y, weight.y, sum[s].y);
+            }
+        }
+    }
+#pragma unroll
+    for (int s = 0; s < STRIP; s++) {
+        cu_piece<T, 2> to;
+        to.v[0] = cu_to<T>(cu_act<T>(sum[s].x, act)), to.v[1] = cu_to<T>(cu_act<T>(sum[s].y, act));
+        if (left + s < g.W) y[(int64_t)(left + s) * pairs] = to;
+    }
+}
+
+static void launch_direct(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *c,
+                          enum s2_act act)
+{
+    const struct conv_weights *p = (const struct conv_weights *)c->impl;
+    const struct geometry g = {x.h, x.w, x.c, c->in / c->groups, y.h, y.w, y.c, c->k, c->stride, c->pad};
+    const bool few = c->groups == 1 && c->k * c->k * c->in * c->out <= NARROW_CELLS;
+    const int64_t pixels = s2_tokens(y), n = s2_elements(y);
+    cudaStream_t stream = cu_of(be)->stream;
+    CU_BY_TYPE(y.dtype, T, {
+        if (g.per == 1 && g.out == g.c && g.k == 7 && g.stride == 1 && g.c % 2 == 0) {
+            const dim3 grid((unsigned)cu_blocks(g.c / 2, 128), (unsigned)(cu_blocks(g.W, STRIP) * g.H), (unsigned)y.n);
+            depthwise<T, 7><<<grid, 128, 0, stream>>>((cu_piece<T, 2> *)y.data, (const cu_piece<T, 2> *)x.data,
+                                                      (const float2 *)p->w, (const float2 *)p->bias, g, act);
+        } else if (few && g.out == 4) {
+            narrow<T, 4><<<cu_blocks(pixels, 128), 128, 0, stream>>>((cu_piece<T, 4> *)y.data, (const T *)x.data, p->w,
+                                                                     p->bias, g, act, pixels);
+        } else if (few && g.out == 16) {
+            narrow<T, 16><<<cu_blocks(pixels, 128), 128, 0, stream>>>((cu_piece<T, 16> *)y.data, (const T *)x.data,
+                                                                      p->w, p->bias, g, act, pixels);
+        } else {
+            direct<T><<<cu_blocks(n, 256), 256, 0, stream>>>((T *)y.data, (const T *)x.data, p->w, p->bias, g, act, n);
+        }
+    });
+    CU_LAUNCHED(be, "a convolution");
+}
+
+/* ------------------------------------------------------------------ the operator */
 
 void cu_conv(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *c, enum s2_act act)
 {
     if (be->skip) return;
     const struct conv_weights *p = (const struct conv_weights *)c->impl;
-    cudaStream_t stream = cu_of(be)->stream;
     if (!p->product.impl) {
-        int64_t n = s2_elements(y);
-        CU_BY_TYPE(y.dtype, T, direct<T><<<cu_blocks(n, 256), 256, 0, stream>>>((T *)y.data, (const T *)x.data, p->w, p->bias, x.h, x.w, x.c, c->in / c->groups,
-                                                                               y.h, y.w, y.c, c->k, c->stride, c->pad, act, n));
-        CU_LAUNCHED(be, "a convolution");
+        launch_direct(be, y, x, c, act);
         return;
     }
     struct s2_tensor patches = y;
     patches.c = patches.ld = p->patch;
-    int64_t n = s2_elements(patches);
-    if (!(patches.data = cu_scratch(be, (size_t)n * s2_dtype_size(x.dtype)))) return;
-    CU_BY_TYPE(x.dtype, T, gather<T><<<cu_blocks(n, 256), 256, 0, stream>>>((T *)patches.data, (const T *)x.data, x.h, x.w, x.c, y.h, y.w, c->k, c->stride, c->pad, p->patch, n));
-    if (CU_LAUNCHED(be, "a convolution")) cu_linear(be, y, patches, &p->product, act, false);
+    if (!(patches.data = cu_scratch(be, (size_t)s2_elements(patches) * s2_dtype_size(x.dtype)))) return;
+    if (launch_gather(be, patches, x, c)) cu_linear(be, y, patches, &p->product, act, false);
 }

@@ -12,7 +12,7 @@ struct cu_program; /* graph.cu */
 struct cu_blas;    /* linear.cu */
 
 struct cu_backend {
-    struct s2_backend base; /* first */
+    struct s2_backend base;   /* first */
     int device, sm_count, cc; /* cc: 80, 86, 89, 90, 100 ... */
     cudaStream_t stream;
     bool recording; /* the stream is being captured: nothing may allocate or wait */
@@ -31,7 +31,10 @@ struct cu_backend {
     char text[320];
 };
 
-static inline struct cu_backend *cu_of(struct s2_backend *be) { return (struct cu_backend *)be; }
+static inline struct cu_backend *cu_of(struct s2_backend *be)
+{
+    return (struct cu_backend *)be;
+}
 
 /* Records a CUDA failure of `what` ("layer_norm") as the backend's; true if err is cudaSuccess. */
 bool cu_ok(struct s2_backend *, cudaError_t err, const char *what);
@@ -57,25 +60,90 @@ void *cu_scratch(struct s2_backend *, size_t bytes);
         }                                                                                                              \
     } while (0)
 
-__device__ __forceinline__ float cu_f32(float x) { return x; }
-__device__ __forceinline__ float cu_f32(__half x) { return __half2float(x); }
-__device__ __forceinline__ float cu_f32(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float cu_f32(float x)
+{
+    return x;
+}
+__device__ __forceinline__ float cu_f32(__half x)
+{
+    return __half2float(x);
+}
+__device__ __forceinline__ float cu_f32(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
 template <class T> __device__ __forceinline__ T cu_to(float x);
-template <> __device__ __forceinline__ float cu_to<float>(float x) { return x; }
-template <> __device__ __forceinline__ __half cu_to<__half>(float x) { return __float2half_rn(x); }
-template <> __device__ __forceinline__ __nv_bfloat16 cu_to<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+template <> __device__ __forceinline__ float cu_to<float>(float x)
+{
+    return x;
+}
+template <> __device__ __forceinline__ __half cu_to<__half>(float x)
+{
+    return __float2half_rn(x);
+}
+template <> __device__ __forceinline__ __nv_bfloat16 cu_to<__nv_bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
 
-__device__ __forceinline__ float cu_act(float x, enum s2_act act)
+/* Erf form. Where the result is rounded to 16 bits, by formula 7.1.26 of Abramowitz and Stegun for erfc(|z|), whose error
+ * of 1.5e-7 is far below that rounding. */
+template <class T> __device__ __forceinline__ float cu_gelu(float x)
+{
+    const float z = fabsf(x) * 0.70710678118654752f, t = __fdividef(1.0f, fmaf(0.3275911f, z, 1.0f));
+    float p = fmaf(1.061405429f, t, -1.453152027f);
+    p = fmaf(p, t, 1.421413741f), p = fmaf(p, t, -0.284496736f), p = fmaf(p, t, 0.254829592f);
+    const float tail = 0.5f * p * t * __expf(-z * z); /* of the normal distribution beyond |x| */
+    return x * (x > 0 ? 1.0f - tail : tail);
+}
+template <> __device__ __forceinline__ float cu_gelu<float>(float x)
+{
+    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+}
+
+/* T: what the result will be rounded to */
+template <class T> __device__ __forceinline__ float cu_act(float x, enum s2_act act)
 {
     switch (act) {
     case S2_ACT_RELU: return fmaxf(x, 0.0f);
-    case S2_ACT_GELU: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case S2_ACT_GELU: return cu_gelu<T>(x);
     case S2_ACT_SIGMOID: return 1.0f / (1.0f + expf(-x));
     default: return x;
     }
 }
 
-static inline int cu_blocks(int64_t n, int per) { return (int)((n + per - 1) / per); }
+/* N neighbouring channels, read and written at once. */
+template <class T, int N> struct alignas(N * sizeof(T)) cu_piece {
+    T v[N];
+};
+
+/* Whether rows of c channels at a distance of ld elements are whole 16-byte pieces. */
+static inline bool cu_whole(const void *p, int c, int ld, enum s2_dtype t)
+{
+    const int n = 16 / (int)s2_dtype_size(t);
+    return c % n == 0 && ld % n == 0 && (size_t)p % 16 == 0;
+}
+static inline bool cu_whole(struct s2_tensor t)
+{
+    return cu_whole(t.data, t.c, t.ld, t.dtype);
+}
+
+/* CU_BY_TYPE with N = the elements of 16 bytes if `whole`, else 1 */
+#define CU_BY_PIECE(dtype, whole, T, N, ...)                                                                           \
+    CU_BY_TYPE(dtype, T, {                                                                                             \
+        if (whole) {                                                                                                   \
+            constexpr int N = 16 / (int)sizeof(T);                                                                     \
+            __VA_ARGS__;                                                                                               \
+        } else {                                                                                                       \
+            constexpr int N = 1;                                                                                       \
+            __VA_ARGS__;                                                                                               \
+        }                                                                                                              \
+    })
+
+static inline int cu_blocks(int64_t n, int per)
+{
+    return (int)((n + per - 1) / per);
+}
 
 /* linear.cu: a linear layer's weights [out][in] in the activation type and its bias in f32, device memory */
 const void *cu_linear_weight(const struct s2_linear *);
@@ -85,10 +153,12 @@ const float *cu_linear_bias(const struct s2_linear *);
 /* linear.cu */
 void cu_linear_create(struct s2_backend *, struct s2_linear *, const float *w, const float *b, int in, int out);
 void cu_linear_destroy(struct s2_backend *, struct s2_linear *);
-void cu_linear(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *, enum s2_act, bool accumulate);
-void cu_mlp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *, const struct s2_linear *fc1,
-            enum s2_act, const struct s2_linear *fc2);
-void cu_deconv2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *, struct s2_tensor skip, enum s2_act);
+void cu_linear(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *, enum s2_act,
+               bool accumulate);
+void cu_mlp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
+            const struct s2_linear *fc1, enum s2_act, const struct s2_linear *fc2);
+void cu_deconv2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *,
+                struct s2_tensor skip, enum s2_act);
 struct cu_blas *cu_blas_open(struct s2_backend *);
 void cu_blas_close(struct s2_backend *, struct cu_blas *);
 /* conv.cu */
@@ -107,24 +177,31 @@ void cu_rope(struct s2_backend *, struct s2_tensor x, const float *table);
 void cu_take(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int first);
 void cu_concat(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b);
 void cu_scatter(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const int32_t *index);
-void cu_point_tokens(struct s2_backend *, struct s2_tensor y, const float *points, const float *gauss, const float *embed, int size);
+void cu_point_tokens(struct s2_backend *, struct s2_tensor y, const float *points, const float *gauss,
+                     const float *embed, int size);
 void cu_where_absent(struct s2_backend *, struct s2_tensor x, struct s2_tensor score, const float *vec, bool replace);
 void cu_clamp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, float lo, float hi);
 /* attention.cu, window.cu */
-void cu_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, struct s2_tensor k, struct s2_tensor v, int heads);
-void cu_window_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor qkv, const struct s2_linear *lin, int heads, int window, bool pool);
+void cu_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, struct s2_tensor k, struct s2_tensor v,
+                  int heads);
+void cu_window_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor qkv, const struct s2_linear *lin,
+                         int heads, int window, bool pool);
 /* masks.cu */
 void cu_mask_logits(struct s2_backend *, struct s2_tensor y, struct s2_tensor hyper, struct s2_tensor u);
-void cu_choose(struct s2_backend *, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou, struct s2_tensor masks,
-               struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens, bool multimask);
+void cu_choose(struct s2_backend *, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
+               struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
+               bool multimask);
 void cu_fill_holes(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int area);
 void cu_video_masks(struct s2_backend *, const struct s2_video_masks *out, struct s2_tensor low);
 /* memory.cu */
 void cu_memory_mask(struct s2_backend *, struct s2_tensor y, struct s2_tensor low, bool binarize);
-void cu_bank_store(struct s2_backend *, const struct s2_bank *, const int32_t *slot, const int32_t *ptr_slot, struct s2_tensor mem, struct s2_tensor ptr);
-void cu_pointer_positions(struct s2_backend *, struct s2_tensor y, const struct s2_bank_table *, const struct s2_linear *lin);
-void cu_memory_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, const struct s2_bank *, const struct s2_bank_table *,
-                         const struct s2_linear *kproj, const float *pe, const float *tpos, struct s2_tensor ptr_pos, const float *rope);
+void cu_bank_store(struct s2_backend *, const struct s2_bank *, const int32_t *slot, const int32_t *ptr_slot,
+                   struct s2_tensor mem, struct s2_tensor ptr);
+void cu_pointer_positions(struct s2_backend *, struct s2_tensor y, const struct s2_bank_table *,
+                          const struct s2_linear *lin);
+void cu_memory_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, const struct s2_bank *,
+                         const struct s2_bank_table *, const struct s2_linear *kproj, const float *pe,
+                         const float *tpos, struct s2_tensor ptr_pos, const float *rope);
 /* graph.cu */
 bool cu_begin(struct s2_backend *, const struct s2_signature *);
 void cu_end(struct s2_backend *);

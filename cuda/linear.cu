@@ -12,9 +12,10 @@
 /* ------------------------------------------------------------------ the library */
 
 #define LT_FUNCTIONS(X)                                                                                                \
-    X(Create) X(Destroy) X(MatmulDescCreate) X(MatmulDescSetAttribute) X(MatrixLayoutCreate)                           \
-    X(MatmulPreferenceCreate) X(MatmulPreferenceSetAttribute) X(MatmulPreferenceDestroy) X(MatmulAlgoGetHeuristic)     \
-    X(Matmul) X(MatmulDescDestroy) X(MatrixLayoutDestroy)
+    X(Create)                                                                                                          \
+    X(Destroy) X(MatmulDescCreate) X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatmulPreferenceCreate)           \
+        X(MatmulPreferenceSetAttribute) X(MatmulPreferenceDestroy) X(MatmulAlgoGetHeuristic) X(Matmul)                 \
+            X(MatmulDescDestroy) X(MatrixLayoutDestroy)
 
 struct lt {
     void *library;
@@ -77,7 +78,9 @@ struct cu_blas *cu_blas_open(struct s2_backend *be)
     }
     b->plan = plans;
     if (!load(&b->lt)) {
-        s2_backend_fail(be, S2_E_DEVICE, "the CUDA library libcublasLt.so.%d was not found (%s); install the CUDA runtime libraries or use --device cpu",
+        s2_backend_fail(be, S2_E_DEVICE,
+                        "the CUDA library libcublasLt.so.%d was not found (%s); install the CUDA runtime libraries or "
+                        "use --device cpu",
                         CUDART_VERSION / 1000, dlerror());
     } else if (b->lt.Create(&b->handle) != CUBLAS_STATUS_SUCCESS) {
         s2_backend_fail(be, S2_E_DEVICE, "cuBLASLt cannot use this GPU; use --device cpu");
@@ -92,7 +95,8 @@ void cu_blas_close(struct s2_backend *be, struct cu_blas *b)
     if (!b) return;
     for (int i = 0; i < b->n; i++) {
         b->lt.MatmulDescDestroy(b->plan[i].desc);
-        b->lt.MatrixLayoutDestroy(b->plan[i].w), b->lt.MatrixLayoutDestroy(b->plan[i].x), b->lt.MatrixLayoutDestroy(b->plan[i].y);
+        b->lt.MatrixLayoutDestroy(b->plan[i].w), b->lt.MatrixLayoutDestroy(b->plan[i].x),
+            b->lt.MatrixLayoutDestroy(b->plan[i].y);
     }
     be->ops->free(be, b->workspace);
     if (b->handle) b->lt.Destroy(b->handle);
@@ -101,7 +105,10 @@ void cu_blas_close(struct s2_backend *be, struct cu_blas *b)
     free(b);
 }
 
-static cudaDataType_t type_of(int dtype) { return dtype == S2_BF16 ? CUDA_R_16BF : dtype == S2_F16 ? CUDA_R_16F : CUDA_R_32F; }
+static cudaDataType_t type_of(int dtype)
+{
+    return dtype == S2_BF16 ? CUDA_R_16BF : dtype == S2_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
 
 static int alignment(const void *p, int ld, enum s2_dtype t)
 {
@@ -128,13 +135,15 @@ static bool make_plan(struct s2_backend *be, struct cu_blas *b, struct plan *p)
     lt->MatrixLayoutCreate(&p->x, type_of(k->type_x), (uint64_t)k->k, (uint64_t)k->m, k->ldx);
     lt->MatrixLayoutCreate(&p->y, type_of(k->type_y), (uint64_t)k->n, (uint64_t)k->m, k->ldy);
     lt->MatmulPreferenceCreate(&preference);
-    lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_size, sizeof workspace_size);
+    lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_size,
+                                     sizeof workspace_size);
     lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align_w, sizeof align_w);
     lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align_x, sizeof align_x);
     lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align_y, sizeof align_y);
     lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align_y, sizeof align_y);
     /* the library's first choice, never a timed one: the same machine gives the same bits */
-    cublasStatus_t st = lt->MatmulAlgoGetHeuristic(b->handle, p->desc, p->w, p->x, p->y, p->y, preference, 1, &result, &found);
+    cublasStatus_t st =
+        lt->MatmulAlgoGetHeuristic(b->handle, p->desc, p->w, p->x, p->y, p->y, preference, 1, &result, &found);
     lt->MatmulPreferenceDestroy(preference);
     if (st != CUBLAS_STATUS_SUCCESS || found == 0) {
         s2_backend_fail(be, S2_E_DEVICE, "cuBLASLt has no way to multiply %d x %d by %d", k->m, k->k, k->n);
@@ -163,7 +172,10 @@ static const struct plan *find_plan(struct s2_backend *be, const struct key *key
 /* ------------------------------------------------------------------ weights */
 
 template <class T> static void convert(T *out, const float *in, size_t n);
-template <> void convert<float>(float *out, const float *in, size_t n) { memcpy(out, in, n * sizeof *in); }
+template <> void convert<float>(float *out, const float *in, size_t n)
+{
+    memcpy(out, in, n * sizeof *in);
+}
 template <> void convert<__half>(__half *out, const float *in, size_t n)
 {
     for (size_t i = 0; i < n; i++) out[i] = __float2half_rn(in[i]);
@@ -213,23 +225,39 @@ void cu_linear_destroy(struct s2_backend *be, struct s2_linear *l)
     l->impl = NULL;
 }
 
-const void *cu_linear_weight(const struct s2_linear *l) { return ((const struct weights *)l->impl)->w; }
-const float *cu_linear_bias(const struct s2_linear *l) { return ((const struct weights *)l->impl)->bias; }
+const void *cu_linear_weight(const struct s2_linear *l)
+{
+    return ((const struct weights *)l->impl)->w;
+}
+const float *cu_linear_bias(const struct s2_linear *l)
+{
+    return ((const struct weights *)l->impl)->bias;
+}
 
 /* ------------------------------------------------------------------ operators */
 
-/* y = (accumulate ? y : 0) + act(y0) for what the library's epilogues cannot do */
-template <class T> __global__ void activate(T *y, int ld, const T *x, int64_t n, int c, enum s2_act act, bool accumulate)
+/* y = (accumulate ? y : 0) + act(x) for what the library's epilogues cannot do; x NULL: y itself. Rows of `row` pieces,
+ * those of y at a distance of ld pieces */
+template <class T, int N>
+__global__ void activate(cu_piece<T, N> *y, int ld, const cu_piece<T, N> *x, int64_t n, int row, enum s2_act act,
+                         bool accumulate)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    int64_t at = i / c * ld + i % c;
-    float v = cu_act(cu_f32(x ? x[i] : y[at]), act);
-    y[at] = cu_to<T>(accumulate ? cu_f32(y[at]) + v : v);
+    int64_t at = ld == row ? i : i / row * ld + i % row;
+    cu_piece<T, N> to, from = x ? x[i] : y[at];
+    if (accumulate) to = y[at];
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+        float v = cu_act<T>(cu_f32(from.v[e]), act);
+        to.v[e] = cu_to<T>(accumulate ? cu_f32(to.v[e]) + v : v);
+    }
+    y[at] = to;
 }
 
 /* y (+)= x W^T + b, then ReLU if asked */
-static void product(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l, bool relu, bool accumulate)
+static void product(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l, bool relu,
+                    bool accumulate)
 {
     const struct weights *p = (const struct weights *)l->impl;
     struct cu_blas *b = cu_of(be)->blas;
@@ -246,19 +274,27 @@ static void product(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
     const void *bias = y.dtype == S2_F32 ? p->bias : p->bias_t;
     float one = 1, beta = accumulate ? 1.0f : 0.0f;
     b->lt.MatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    cublasStatus_t st = b->lt.Matmul(b->handle, plan->desc, &one, p->w, plan->w, x.data, plan->x, &beta, y.data, plan->y, y.data,
-                                     plan->y, &plan->algo, b->workspace, workspace_size, cu_of(be)->stream);
-    if (st != CUBLAS_STATUS_SUCCESS) s2_backend_fail(be, S2_E_DEVICE, "cuBLASLt failed (status %d) in a product of %d x %d by %d", (int)st, key.m, key.k, key.n);
+    cublasStatus_t st =
+        b->lt.Matmul(b->handle, plan->desc, &one, p->w, plan->w, x.data, plan->x, &beta, y.data, plan->y, y.data,
+                     plan->y, &plan->algo, b->workspace, workspace_size, cu_of(be)->stream);
+    if (st != CUBLAS_STATUS_SUCCESS)
+        s2_backend_fail(be, S2_E_DEVICE, "cuBLASLt failed (status %d) in a product of %d x %d by %d", (int)st, key.m,
+                        key.k, key.n);
 }
 
 static void launch_activate(struct s2_backend *be, struct s2_tensor y, const void *x, enum s2_act act, bool accumulate)
 {
-    int64_t n = s2_elements(y);
-    CU_BY_TYPE(y.dtype, T, activate<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, y.ld, (const T *)x, n, y.c, act, accumulate));
+    CU_BY_PIECE(y.dtype, cu_whole(y), T, N, {
+        using piece = cu_piece<T, N>;
+        const int64_t n = s2_elements(y) / N;
+        activate<T, N><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((piece *)y.data, y.ld / N, (const piece *)x, n,
+                                                                         y.c / N, act, accumulate);
+    });
     CU_LAUNCHED(be, "an activation");
 }
 
-void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l, enum s2_act act, bool accumulate)
+void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l,
+               enum s2_act act, bool accumulate)
 {
     if (be->skip) return;
     bool fused = act == S2_ACT_NONE || (act == S2_ACT_RELU && !accumulate);
@@ -274,8 +310,8 @@ void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, co
     if (!be->skip) launch_activate(be, y, t.data, act, true);
 }
 
-void cu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm, const struct s2_linear *fc1,
-            enum s2_act act, const struct s2_linear *fc2)
+void cu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
+            const struct s2_linear *fc1, enum s2_act act, const struct s2_linear *fc2)
 {
     if (be->skip) return;
     size_t tokens = (size_t)s2_tokens(x), size = s2_dtype_size(x.dtype);
@@ -292,20 +328,27 @@ void cu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const
     if (!be->skip) cu_linear(be, y, hidden, fc2, S2_ACT_NONE, true);
 }
 
-/* y[n][2h][2w][c] = act(t[n][h][w][dy][dx][c] + skip) */
-template <class T>
-__global__ void shuffle(T *y, const T *t, const T *skip, int64_t skip_n, int h, int w, int c, int64_t n, enum s2_act act)
+/* y[n][2h][2w][c] = act(t[n][h][w][dy][dx][c] + skip); c, n in pieces */
+template <class T, int N>
+__global__ void shuffle(cu_piece<T, N> *y, const cu_piece<T, N> *t, const cu_piece<T, N> *skip, int64_t skip_n, int h,
+                        int w, int c, int64_t n, enum s2_act act)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int ch = (int)(i % c), X = (int)(i / c % (2 * w)), Y = (int)(i / c / (2 * w) % (2 * h));
     int64_t b = i / c / (2 * w) / (2 * h), one = (int64_t)4 * h * w * c;
-    float v = cu_f32(t[(((b * h + Y / 2) * w + X / 2) * 4 + (Y % 2) * 2 + X % 2) * c + ch]);
-    if (skip) v += cu_f32(skip[(skip_n == 1 ? 0 : b * one) + i % one]);
-    y[i] = cu_to<T>(cu_act(v, act));
+    cu_piece<T, N> to = t[(((b * h + Y / 2) * w + X / 2) * 4 + (Y % 2) * 2 + X % 2) * c + ch], add;
+    if (skip) add = skip[(skip_n == 1 ? 0 : b * one) + i % one];
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+        float v = cu_f32(to.v[e]) + (skip ? cu_f32(add.v[e]) : 0.0f);
+        to.v[e] = cu_to<T>(cu_act<T>(v, act));
+    }
+    y[i] = to;
 }
 
-void cu_deconv2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l, struct s2_tensor skip, enum s2_act act)
+void cu_deconv2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l,
+                struct s2_tensor skip, enum s2_act act)
 {
     if (be->skip) return;
     struct s2_tensor t = x;
@@ -313,7 +356,11 @@ void cu_deconv2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
     if (!(t.data = cu_scratch(be, (size_t)s2_elements(t) * s2_dtype_size(t.dtype)))) return;
     product(be, t, x, l, false, false);
     if (be->skip) return;
-    int64_t n = s2_elements(y);
-    CU_BY_TYPE(y.dtype, T, shuffle<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const T *)t.data, (const T *)skip.data, skip.n, x.h, x.w, y.c, n, act));
+    CU_BY_PIECE(y.dtype, cu_whole(y) && cu_whole(t) && (!skip.data || cu_whole(skip)), T, N, {
+        using piece = cu_piece<T, N>;
+        const int64_t n = s2_elements(y) / N;
+        shuffle<T, N><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>(
+            (piece *)y.data, (const piece *)t.data, (const piece *)skip.data, skip.n, x.h, x.w, y.c / N, n, act);
+    });
     CU_LAUNCHED(be, "deconv2");
 }

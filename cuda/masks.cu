@@ -24,8 +24,11 @@ void cu_mask_logits(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
 {
     if (be->skip) return;
     int pixels = u.h * u.w, k = hyper.w, c = u.c;
-    CU_BY_TYPE(u.dtype, T, mask_logits<T><<<dim3(cu_blocks(pixels, 128), (unsigned)u.n), 128, (size_t)(k * c) * sizeof(float), cu_of(be)->stream>>>(
-                               (float *)y.data, (const T *)hyper.data, (const T *)u.data, k, c, pixels));
+    CU_BY_TYPE(
+        u.dtype, T,
+        mask_logits<T>
+        <<<dim3(cu_blocks(pixels, 128), (unsigned)u.n), 128, (size_t)(k * c) * sizeof(float), cu_of(be)->stream>>>(
+            (float *)y.data, (const T *)hyper.data, (const T *)u.data, k, c, pixels));
     CU_LAUNCHED(be, "mask_logits");
 }
 
@@ -58,8 +61,8 @@ __global__ void decide(int *which, const float *masks, const float *iou, int pix
 }
 
 template <class T>
-__global__ void pick(float *low, T *token, float *best_iou, const int *which, const float *masks, const float *iou, const float *score,
-                     const T *tokens, int pixels, int c, bool multimask)
+__global__ void pick(float *low, T *token, float *best_iou, const int *which, const float *masks, const float *iou,
+                     const float *score, const T *tokens, int pixels, int c, bool multimask)
 {
     int64_t b = blockIdx.y;
     int p = blockIdx.x * blockDim.x + threadIdx.x, m = which[b];
@@ -68,21 +71,47 @@ __global__ void pick(float *low, T *token, float *best_iou, const int *which, co
     if (p == 0) best_iou[b] = iou[4 * b + m];
 }
 
-void cu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou, struct s2_tensor masks,
-               struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens, bool multimask)
+void cu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
+               struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
+               bool multimask)
 {
     if (be->skip) return;
     int n = masks.n, pixels = masks.w, c = tokens.c, *which = (int *)cu_scratch(be, (size_t)n * sizeof(int));
     cudaStream_t s = cu_of(be)->stream;
     if (!which) return;
     decide<<<n, CHOOSE_THREADS, 0, s>>>(which, (const float *)masks.data, (const float *)iou.data, pixels, multimask);
-    CU_BY_TYPE(tokens.dtype, T, pick<T><<<dim3(cu_blocks(pixels > c ? pixels : c, 256), (unsigned)n), 256, 0, s>>>(
-                                    (float *)low.data, (T *)token.data, (float *)best_iou.data, which, (const float *)masks.data,
-                                    (const float *)iou.data, (const float *)score.data, (const T *)tokens.data, pixels, c, multimask));
+    CU_BY_TYPE(tokens.dtype, T,
+               pick<T><<<dim3(cu_blocks(pixels > c ? pixels : c, 256), (unsigned)n), 256, 0, s>>>(
+                   (float *)low.data, (T *)token.data, (float *)best_iou.data, which, (const float *)masks.data,
+                   (const float *)iou.data, (const float *)score.data, (const T *)tokens.data, pixels, c, multimask));
     CU_LAUNCHED(be, "choose");
 }
 
 /* ------------------------------------------------------------------ hole filling */
+
+/* Up to this area each background pixel looks for its component by itself: a search that ends at area + 1 pixels. */
+enum { NEAR_AREA = 16 };
+
+__global__ void holes_near(float *y, const float *x, int h, int w, int area)
+{
+    const int64_t at = (int64_t)blockIdx.y * h * w;
+    const int p = blockIdx.x * blockDim.x + threadIdx.x;
+    if (p >= h * w) return;
+    const float *map = x + at;
+    int found[NEAR_AREA + 8], n = map[p] <= 0 ? 1 : area + 1;
+    found[0] = p;
+    for (int i = 0; i < n && n <= area; i++) {
+        const int px = found[i] % w, py = found[i] / w;
+        for (int k = 0; k < 9; k++) {
+            const int qx = px + k % 3 - 1, qy = py + k / 3 - 1, q = qy * w + qx;
+            if (qx < 0 || qy < 0 || qx >= w || qy >= h || !(map[q] <= 0)) continue;
+            bool known = false;
+            for (int j = 0; j < n; j++) known |= found[j] == q;
+            if (!known) found[n++] = q;
+        }
+    }
+    y[at + p] = n <= area ? 0.1f : map[p];
+}
 
 /* Union-find over the whole map; a background pixel's parent is an index of its component, -1 elsewhere. */
 __device__ static int root(const int *parent, int i)
@@ -151,11 +180,21 @@ void cu_fill_holes(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x
     int pixels = x.h * x.w;
     cudaStream_t s = cu_of(be)->stream;
     if (area <= 0) {
-        if (y.data != x.data) cu_ok(be, cudaMemcpyAsync(y.data, x.data, (size_t)x.n * (size_t)pixels * sizeof(float), cudaMemcpyDeviceToDevice, s), "fill_holes");
+        if (y.data != x.data)
+            cu_ok(be,
+                  cudaMemcpyAsync(y.data, x.data, (size_t)x.n * (size_t)pixels * sizeof(float),
+                                  cudaMemcpyDeviceToDevice, s),
+                  "fill_holes");
         return;
     }
-    int *parent = (int *)cu_scratch(be, 2 * (size_t)x.n * (size_t)pixels * sizeof(int)), *size = parent + (int64_t)x.n * pixels;
-    dim3 grid((unsigned)cu_blocks(pixels, 256), (unsigned)x.n);
+    const dim3 grid((unsigned)cu_blocks(pixels, 256), (unsigned)x.n);
+    if (area <= NEAR_AREA && y.data != x.data) {
+        holes_near<<<grid, 256, 0, s>>>((float *)y.data, (const float *)x.data, x.h, x.w, area);
+        CU_LAUNCHED(be, "fill_holes");
+        return;
+    }
+    int *parent = (int *)cu_scratch(be, 2 * (size_t)x.n * (size_t)pixels * sizeof(int));
+    int *size = parent + (int64_t)x.n * pixels;
     if (!parent) return;
     holes_start<<<grid, 256, 0, s>>>(parent, size, (const float *)x.data, pixels);
     holes_unite<<<grid, 256, 0, s>>>(parent, x.h, x.w);
@@ -192,7 +231,8 @@ __device__ static float value_at(const float *map, int w, struct tap y, struct t
 }
 
 /* One thread a pixel, all objects; a warp's 32 pixels of a row become one word of bits. */
-__global__ void video_masks(uint32_t *bits, uint16_t *owner, const float *low, int n, int h, int w, int height, int width, int words, bool exclusive)
+__global__ void video_masks(uint32_t *bits, uint16_t *owner, const float *low, int n, int h, int w, int height,
+                            int width, int words, bool exclusive)
 {
     int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (y >= height) return;
@@ -218,17 +258,22 @@ void cu_video_masks(struct s2_backend *be, const struct s2_video_masks *out, str
 {
     if (be->skip) return;
     int n = low.n, words = (out->width + 31) / 32;
-    size_t plane = (size_t)words * 4 * (size_t)out->height, owners = (size_t)out->width * (size_t)out->height * sizeof(uint16_t);
+    size_t plane = (size_t)words * 4 * (size_t)out->height,
+           owners = (size_t)out->width * (size_t)out->height * sizeof(uint16_t);
     char *scratch = (char *)cu_scratch(be, (size_t)n * plane + owners);
     cudaStream_t s = cu_of(be)->stream;
     if (!scratch) return;
     uint16_t *owner = out->owner ? (uint16_t *)(scratch + (size_t)n * plane) : NULL;
-    video_masks<<<dim3((unsigned)words, (unsigned)cu_blocks(out->height, 8)), dim3(32, 8), 0, s>>>((uint32_t *)scratch, owner, (const float *)low.data, n, low.h, low.w,
-                                                                                                  out->height, out->width, words, out->exclusive);
+    video_masks<<<dim3((unsigned)words, (unsigned)cu_blocks(out->height, 8)), dim3(32, 8), 0, s>>>(
+        (uint32_t *)scratch, owner, (const float *)low.data, n, low.h, low.w, out->height, out->width, words,
+        out->exclusive);
     if (!CU_LAUNCHED(be, "video_masks")) return;
     size_t row = ((size_t)out->width + 7) / 8;
     for (int i = 0; out->bits && i < n; i++)
         if (out->bits[i])
-            cu_ok(be, cudaMemcpy2DAsync(out->bits[i], out->bit_stride, scratch + (size_t)i * plane, (size_t)words * 4, row, (size_t)out->height, cudaMemcpyDeviceToHost, s), "fetching masks");
+            cu_ok(be,
+                  cudaMemcpy2DAsync(out->bits[i], out->bit_stride, scratch + (size_t)i * plane, (size_t)words * 4, row,
+                                    (size_t)out->height, cudaMemcpyDeviceToHost, s),
+                  "fetching masks");
     if (owner) cu_ok(be, cudaMemcpyAsync(out->owner, owner, owners, cudaMemcpyDeviceToHost, s), "fetching owners");
 }

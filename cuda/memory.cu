@@ -45,7 +45,7 @@ __global__ void memory_mask(T *y, const float *low, int n, int h, int w, int low
         const float *map = low + (int64_t)b * low_h * low_w;
         const float *r0 = map + (int64_t)y0 * low_w, *r1 = map + (int64_t)y1 * low_w;
         const float v = lerp(ly0, lerp(lx0, r0[x0], lx1, r0[x1]), ly1, lerp(lx0, r1[x0], lx1, r1[x1]));
-        const float m = binarize ? (v > 0 ? 1.0f : 0.0f) : cu_act(v, S2_ACT_SIGMOID);
+        const float m = binarize ? (v > 0 ? 1.0f : 0.0f) : cu_act<float>(v, S2_ACT_SIGMOID);
         y[((int64_t)b * h + row) * w + x] = cu_to<T>(fmaf(20.0f, m, -10.0f));
     }
 }

@@ -3,137 +3,231 @@
 
 #include "cu.cuh"
 
-/* ------------------------------------------------------------------ layer norm: one warp a token */
+/* ------------------------------------------------------------------ layer norm */
 
-__device__ __forceinline__ float warp_sum(float v)
+enum { NORM_THREADS = 256 };
+
+template <int LANES> __device__ __forceinline__ float lanes_sum(float v)
 {
-    for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
+#pragma unroll
+    for (int o = LANES / 2; o; o /= 2) v += __shfl_xor_sync(0xffffffffu, v, o);
     return v;
 }
 
-enum { NORM_WARPS = 8 };
-
-/* Values stay in registers where c <= 32 * KEEP; the variance is taken around the mean, in two passes. */
-template <class T, int KEEP>
-__global__ void layer_norm(T *y, const T *x, int ldy, int ldx, const float *weight, const float *bias, int c, float eps, int64_t n, enum s2_act act)
+/* LANES threads a token, each PIECES pieces of N channels, kept in registers; the variance is taken around the mean.
+ * c, ldx, ldy in pieces */
+template <class T, int N, int LANES, int PIECES>
+__global__ void layer_norm(cu_piece<T, N> *y, const cu_piece<T, N> *x, int ldy, int ldx, const float *weight,
+                           const float *bias, int c, float eps, int64_t n, enum s2_act act)
 {
-    int64_t token = (int64_t)blockIdx.x * NORM_WARPS + threadIdx.x / 32;
-    int lane = threadIdx.x % 32;
-    if (token >= n) return;
-    const T *from = x + token * ldx;
-    T *to = y + token * ldy;
-    float v[KEEP], sum = 0;
+    const int64_t token = ((int64_t)blockIdx.x * NORM_THREADS + threadIdx.x) / LANES;
+    const int lane = threadIdx.x % LANES;
+    const bool there = token < n; /* every thread takes part in the sums */
+    const float count = (float)(c * N);
+    float v[PIECES][N], sum = 0, square = 0;
 #pragma unroll
-    for (int i = 0; i < KEEP; i++) {
-        int ch = lane + 32 * i;
-        v[i] = ch < c ? cu_f32(from[ch]) : 0;
-        sum += v[i];
+    for (int i = 0; i < PIECES; i++) {
+        const int p = lane + LANES * i;
+        cu_piece<T, N> from;
+        if (there && p < c) from = x[token * ldx + p];
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            v[i][e] = there && p < c ? cu_f32(from.v[e]) : 0.0f;
+            sum += v[i][e];
+        }
     }
-    float mean = warp_sum(sum) / (float)c, square = 0;
+    const float mean = lanes_sum<LANES>(sum) / count;
 #pragma unroll
-    for (int i = 0; i < KEEP; i++)
-        if (lane + 32 * i < c) square += (v[i] - mean) * (v[i] - mean);
-    float scale = rsqrtf(warp_sum(square) / (float)c + eps);
+    for (int i = 0; i < PIECES; i++) {
 #pragma unroll
-    for (int i = 0; i < KEEP; i++) {
-        int ch = lane + 32 * i;
-        if (ch < c) to[ch] = cu_to<T>(cu_act((v[i] - mean) * scale * weight[ch] + bias[ch], act));
+        for (int e = 0; e < N; e++) square += lane + LANES * i < c ? (v[i][e] - mean) * (v[i][e] - mean) : 0.0f;
+    }
+    const float scale = rsqrtf(lanes_sum<LANES>(square) / count + eps);
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        const int p = lane + LANES * i;
+        if (!there || p >= c) continue;
+        cu_piece<T, N> to;
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            to.v[e] = cu_to<T>(cu_act<T>((v[i][e] - mean) * scale * weight[p * N + e] + bias[p * N + e], act));
+        }
+        y[token * ldy + p] = to;
     }
 }
 
-void cu_layer_norm(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm, enum s2_act act)
+template <class T, int N, int LANES, int PIECES>
+static void launch_norm(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
+                        enum s2_act act)
+{
+    using piece = cu_piece<T, N>;
+    const int64_t n = s2_tokens(x);
+    layer_norm<T, N, LANES, PIECES><<<cu_blocks(n * LANES, NORM_THREADS), NORM_THREADS, 0, cu_of(be)->stream>>>(
+        (piece *)y.data, (const piece *)x.data, y.ld / N, x.ld / N, norm->weight, norm->bias, norm->c / N, norm->eps, n,
+        act);
+}
+
+void cu_layer_norm(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
+                   enum s2_act act)
 {
     if (be->skip) return;
-    int64_t n = s2_tokens(x);
-    int keep = (norm->c + 31) / 32, blocks = cu_blocks(n, NORM_WARPS);
-    cudaStream_t s = cu_of(be)->stream;
-#define NORM(K) layer_norm<T, K><<<blocks, 32 * NORM_WARPS, 0, s>>>((T *)y.data, (const T *)x.data, y.ld, x.ld, norm->weight, norm->bias, norm->c, norm->eps, n, act)
-    CU_BY_TYPE(x.dtype, T, {
-        if (keep <= 1) NORM(1);
-        else if (keep <= 4) NORM(4);
-        else if (keep <= 8) NORM(8);
-        else if (keep <= 12) NORM(12);
-        else if (keep <= 24) NORM(24);
-        else if (keep <= 36) NORM(36);
-        else s2_backend_fail(be, S2_E_INTERNAL, "a layer norm over %d channels", norm->c);
-    });
-#undef NORM
+    if (norm->c == 4 && x.ld == 4 && y.ld == 4) {
+        CU_BY_TYPE(x.dtype, T, launch_norm<T, 4, 1, 1>(be, y, x, norm, act));
+    } else {
+        CU_BY_PIECE(x.dtype, cu_whole(x) && cu_whole(y), T, N, {
+            const int pieces = norm->c / N;
+            if (pieces <= 2)
+                launch_norm<T, N, 2, 1>(be, y, x, norm, act);
+            else if (pieces <= 8)
+                launch_norm<T, N, 8, 1>(be, y, x, norm, act);
+            else if (pieces <= 16)
+                launch_norm<T, N, 16, 1>(be, y, x, norm, act);
+            else if (pieces <= 32)
+                launch_norm<T, N, 32, 1>(be, y, x, norm, act);
+            else if (pieces <= 64)
+                launch_norm<T, N, 32, 2>(be, y, x, norm, act);
+            else if (pieces <= 96)
+                launch_norm<T, N, 32, 3>(be, y, x, norm, act);
+            else if (pieces <= 160)
+                launch_norm<T, N, 32, 5>(be, y, x, norm, act);
+            else if (pieces <= 1152)
+                launch_norm<T, N, 32, 36>(be, y, x, norm, act);
+            else
+                s2_backend_fail(be, S2_E_INTERNAL, "a layer norm over %d channels", norm->c);
+        });
+    }
     CU_LAUNCHED(be, "layer_norm");
 }
 
 /* ------------------------------------------------------------------ element by element */
 
-template <class T> __global__ void max_pool2(T *y, const T *x, int h, int w, int c, int64_t n)
+/* y[n][h/2][w/2][c], c and n in pieces */
+template <class T, int N>
+__global__ void max_pool2(cu_piece<T, N> *y, const cu_piece<T, N> *x, int h, int w, int c, int64_t n)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int ch = (int)(i % c), X = (int)(i / c % (w / 2)), Y = (int)(i / c / (w / 2) % (h / 2));
-    int64_t b = i / c / (w / 2) / (h / 2), at = ((b * h + 2 * Y) * w + 2 * X) * c + ch;
-    float v = fmaxf(fmaxf(cu_f32(x[at]), cu_f32(x[at + c])), fmaxf(cu_f32(x[at + (int64_t)w * c]), cu_f32(x[at + (int64_t)(w + 1) * c])));
-    y[i] = cu_to<T>(v);
+    int64_t b = i / c / (w / 2) / (h / 2), at = ((b * h + 2 * Y) * w + 2 * X) * c + ch, below = at + (int64_t)w * c;
+    const cu_piece<T, N> p0 = x[at], p1 = x[at + c], p2 = x[below], p3 = x[below + c];
+    cu_piece<T, N> to;
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+        float upper = fmaxf(cu_f32(p0.v[e]), cu_f32(p1.v[e])), lower = fmaxf(cu_f32(p2.v[e]), cu_f32(p3.v[e]));
+        to.v[e] = cu_to<T>(fmaxf(upper, lower));
+    }
+    y[i] = to;
 }
 
 void cu_max_pool2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x)
 {
     if (be->skip) return;
-    int64_t n = s2_elements(y);
-    CU_BY_TYPE(y.dtype, T, max_pool2<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const T *)x.data, x.h, x.w, x.c, n));
+    CU_BY_PIECE(y.dtype, cu_whole(x) && cu_whole(y), T, N, {
+        using piece = cu_piece<T, N>;
+        const int64_t n = s2_elements(y) / N;
+        max_pool2<T, N><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((piece *)y.data, (const piece *)x.data, x.h,
+                                                                          x.w, x.c / N, n);
+    });
     CU_LAUNCHED(be, "max_pool2");
 }
 
-template <class T> __global__ void upsample2_add(T *y, const T *x, int h, int w, int c, int64_t n)
+/* y[n][2h][2w][c] += x[n][h][w][c], c and n in pieces */
+template <class T, int N>
+__global__ void upsample2_add(cu_piece<T, N> *y, const cu_piece<T, N> *x, int h, int w, int c, int64_t n)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int ch = (int)(i % c), X = (int)(i / c % (2 * w)), Y = (int)(i / c / (2 * w) % (2 * h));
     int64_t b = i / c / (2 * w) / (2 * h);
-    y[i] = cu_to<T>(cu_f32(y[i]) + cu_f32(x[((b * h + Y / 2) * w + X / 2) * c + ch]));
+    cu_piece<T, N> to = y[i];
+    const cu_piece<T, N> from = x[((b * h + Y / 2) * w + X / 2) * c + ch];
+#pragma unroll
+    for (int e = 0; e < N; e++) to.v[e] = cu_to<T>(cu_f32(to.v[e]) + cu_f32(from.v[e]));
+    y[i] = to;
 }
 
 void cu_upsample2_add(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x)
 {
     if (be->skip) return;
-    int64_t n = s2_elements(y);
-    CU_BY_TYPE(y.dtype, T, upsample2_add<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const T *)x.data, x.h, x.w, x.c, n));
+    CU_BY_PIECE(y.dtype, cu_whole(x) && cu_whole(y), T, N, {
+        using piece = cu_piece<T, N>;
+        const int64_t n = s2_elements(y) / N;
+        upsample2_add<T, N><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((piece *)y.data, (const piece *)x.data,
+                                                                              x.h, x.w, x.c / N, n);
+    });
     CU_LAUNCHED(be, "upsample2_add");
 }
 
-/* one = elements of one batch entry; a and b broadcast as the contract says */
-template <class T> __global__ void add(T *y, const T *a, const T *b, float s, int64_t n, int64_t one, int c, bool a_once, bool b_once, bool b_token)
+/* n, one and c in pieces; one = those of a batch entry. a and b broadcast as the contract says */
+template <class T, int N>
+__global__ void add(cu_piece<T, N> *y, const cu_piece<T, N> *a, const cu_piece<T, N> *b, float s, int64_t n,
+                    int64_t one, int c, bool a_once, bool b_once, bool b_token)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int64_t ib = b_token ? (b_once ? 0 : i / one * c) + i % c : b_once ? i % one : i;
-    y[i] = cu_to<T>(cu_f32(a[a_once ? i % one : i]) + s * cu_f32(b[ib]));
+    const cu_piece<T, N> pa = a[a_once ? i % one : i], pb = b[ib];
+    cu_piece<T, N> to;
+#pragma unroll
+    for (int e = 0; e < N; e++) to.v[e] = cu_to<T>(cu_f32(pa.v[e]) + s * cu_f32(pb.v[e]));
+    y[i] = to;
 }
 
 void cu_add(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b, float s)
 {
     if (be->skip) return;
-    int64_t n = s2_elements(y), one = n / y.n;
     bool token = b.h == 1 && b.w == 1 && (y.h > 1 || y.w > 1);
-    CU_BY_TYPE(y.dtype, T, add<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const T *)a.data, (const T *)b.data, s, n, one, y.c, a.n == 1, b.n == 1, token));
+    CU_BY_PIECE(y.dtype, cu_whole(y) && cu_whole(a) && cu_whole(b), T, N, {
+        using piece = cu_piece<T, N>;
+        const int64_t n = s2_elements(y) / N;
+        add<T, N><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((piece *)y.data, (const piece *)a.data,
+                                                                    (const piece *)b.data, s, n, n / y.n, y.c / N,
+                                                                    a.n == 1, b.n == 1, token);
+    });
     CU_LAUNCHED(be, "add");
 }
 
-template <class T> __global__ void rope(T *x, int ld, const float2 *table, int tokens, int pairs, int64_t n)
+/* Two channels with the alignment of one */
+template <class T> struct loose_pair {
+    T v[2];
+};
+
+/* N channels (N / 2 pairs), one Piece, a thread; row: pieces of a token */
+template <class T, int N, class Piece>
+__global__ void rope(T *x, int ld, const float2 *table, int tokens, int row, int64_t n)
 {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, token = i / row;
     if (i >= n) return;
-    int p = (int)(i % pairs);
-    int64_t token = i / pairs;
-    T *at = x + token * ld + 2 * p;
-    float2 turn = table[token % tokens * pairs + p];
-    float a = cu_f32(at[0]), b = cu_f32(at[1]);
-    at[0] = cu_to<T>(a * turn.x - b * turn.y);
-    at[1] = cu_to<T>(a * turn.y + b * turn.x);
+    const int p = (int)(i % row);
+    const float2 *turn = table + (token % tokens * row + p) * (N / 2);
+    Piece *at = (Piece *)(x + token * ld + p * N), v = *at;
+#pragma unroll
+    for (int e = 0; e < N; e += 2) {
+        const float a = cu_f32(v.v[e]), b = cu_f32(v.v[e + 1]);
+        v.v[e] = cu_to<T>(a * turn[e / 2].x - b * turn[e / 2].y);
+        v.v[e + 1] = cu_to<T>(a * turn[e / 2].y + b * turn[e / 2].x);
+    }
+    *at = v;
+}
+
+template <class T, int N, class Piece>
+static void launch_rope(struct s2_backend *be, struct s2_tensor x, const float *table)
+{
+    const int64_t n = s2_elements(x) / N;
+    rope<T, N, Piece><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)x.data, x.ld, (const float2 *)table,
+                                                                        x.h * x.w, x.c / N, n);
 }
 
 void cu_rope(struct s2_backend *be, struct s2_tensor x, const float *table)
 {
     if (be->skip) return;
-    int64_t n = s2_tokens(x) * (x.c / 2);
-    CU_BY_TYPE(x.dtype, T, rope<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)x.data, x.ld, (const float2 *)table, x.h * x.w, x.c / 2, n));
+    CU_BY_TYPE(x.dtype, T, {
+        constexpr int N = 16 / (int)sizeof(T);
+        if (cu_whole(x))
+            launch_rope<T, N, cu_piece<T, N>>(be, x, table);
+        else
+            launch_rope<T, 2, loose_pair<T>>(be, x, table);
+    });
     CU_LAUNCHED(be, "rope");
 }
 
@@ -149,7 +243,9 @@ void cu_take(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, int 
 {
     if (be->skip) return;
     int64_t n = s2_elements(y);
-    CU_BY_TYPE(y.dtype, T, take<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const T *)x.data, y.w, x.h * x.w, first, y.c, n));
+    CU_BY_TYPE(y.dtype, T,
+               take<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const T *)x.data, y.w, x.h * x.w,
+                                                                         first, y.c, n));
     CU_LAUNCHED(be, "take");
 }
 
@@ -166,7 +262,9 @@ void cu_concat(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, st
 {
     if (be->skip) return;
     int64_t n = s2_elements(y);
-    CU_BY_TYPE(y.dtype, T, concat<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const T *)a.data, (const T *)b.data, a.w, b.w, y.c, a.n == 1, n));
+    CU_BY_TYPE(y.dtype, T,
+               concat<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>(
+                   (T *)y.data, (const T *)a.data, (const T *)b.data, a.w, b.w, y.c, a.n == 1, n));
     CU_LAUNCHED(be, "concat");
 }
 
@@ -182,14 +280,16 @@ void cu_scatter(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
 {
     if (be->skip) return;
     int64_t n = s2_elements(x);
-    scatter<<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((float *)y.data, (const float *)x.data, index, n / x.n, n);
+    scatter<<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((float *)y.data, (const float *)x.data, index, n / x.n,
+                                                              n);
     CU_LAUNCHED(be, "scatter");
 }
 
 /* ------------------------------------------------------------------ prompts and absence */
 
 /* One block of 128 threads a point: sine and cosine of one random frequency each */
-template <class T> __global__ void point_tokens(T *y, const float *points, const float *gauss, const float *embed, float size)
+template <class T>
+__global__ void point_tokens(T *y, const float *points, const float *gauss, const float *embed, float size)
 {
     const float *p = points + 3 * (int64_t)blockIdx.x;
     int c = threadIdx.x, label = (int)p[2];
@@ -206,14 +306,18 @@ template <class T> __global__ void point_tokens(T *y, const float *points, const
     to[128 + c] = cu_to<T>(cosf(z) + (e ? e[128 + c] : 0));
 }
 
-void cu_point_tokens(struct s2_backend *be, struct s2_tensor y, const float *points, const float *gauss, const float *embed, int size)
+void cu_point_tokens(struct s2_backend *be, struct s2_tensor y, const float *points, const float *gauss,
+                     const float *embed, int size)
 {
     if (be->skip || s2_tokens(y) == 0) return;
-    CU_BY_TYPE(y.dtype, T, point_tokens<T><<<(int)s2_tokens(y), 128, 0, cu_of(be)->stream>>>((T *)y.data, points, gauss, embed, (float)size));
+    CU_BY_TYPE(y.dtype, T,
+               point_tokens<T>
+               <<<(int)s2_tokens(y), 128, 0, cu_of(be)->stream>>>((T *)y.data, points, gauss, embed, (float)size));
     CU_LAUNCHED(be, "point_tokens");
 }
 
-template <class T> __global__ void where_absent(T *x, const float *score, const float *vec, bool replace, int c, int64_t one, int64_t n)
+template <class T>
+__global__ void where_absent(T *x, const float *score, const float *vec, bool replace, int c, int64_t one, int64_t n)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n && score[i / one] <= 0) x[i] = cu_to<T>((replace ? 0.0f : cu_f32(x[i])) + vec[i % c]);
@@ -223,7 +327,9 @@ void cu_where_absent(struct s2_backend *be, struct s2_tensor x, struct s2_tensor
 {
     if (be->skip) return;
     int64_t n = s2_elements(x);
-    CU_BY_TYPE(x.dtype, T, where_absent<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)x.data, (const float *)score.data, vec, replace, x.c, n / x.n, n));
+    CU_BY_TYPE(x.dtype, T,
+               where_absent<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)x.data, (const float *)score.data,
+                                                                                 vec, replace, x.c, n / x.n, n));
     CU_LAUNCHED(be, "where_absent");
 }
 
@@ -237,6 +343,8 @@ void cu_clamp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, flo
 {
     if (be->skip) return;
     int64_t n = s2_elements(y);
-    CU_BY_TYPE(y.dtype, T, clamp<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const float *)x.data, lo, hi, n));
+    CU_BY_TYPE(y.dtype, T,
+               clamp<T>
+               <<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const float *)x.data, lo, hi, n));
     CU_LAUNCHED(be, "clamp");
 }
