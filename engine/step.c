@@ -344,8 +344,9 @@ static void prepare_x(struct s2_session *s, struct calls *c, int entry)
     decode_unprompted(s, c->x, entry, &r);
     c->has_logits = true;
     if (s->cfg.tap) { /* the reference tracks the frame, then attends once more to refine it: the same values */
-        remember(s, entry, s->table.object + entry, r.low, r.decoded.score, r.pointer, false, "track");
         attend_memories(s, c->x, entry, s->table.object + entry, "refine");
+        /* last: the slot it goes to may be that of a memory which only this frame attends to */
+        remember(s, entry, s->table.object + entry, r.low, r.decoded.score, r.pointer, false, "track");
     }
     s->ws.used = mark;
 }
