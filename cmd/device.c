@@ -37,19 +37,21 @@ enum s2_status cmd_device_check(const struct cmd_device_options *o, struct s2_er
     if (!is(o->device, "auto") && !is(o->device, "cpu")) {
         return s2_fail(err, S2_E_USAGE, "--device %s: expected auto, cpu, cuda or cuda:N", o->device);
     }
-    if (is(o->device, "cpu") && !is(o->precision, "auto") && !is(o->precision, "fp32")) {
-        return s2_fail(err, S2_E_USAGE, "--precision %s needs a GPU; the CPU computes in fp32", o->precision);
+    if (is(o->device, "cpu") && is(o->precision, "fp16")) {
+        return s2_fail(err, S2_E_USAGE,
+                       "--precision fp16 needs a GPU; the CPU computes in fp32, and in bf16 if it has Intel AMX");
     }
     return S2_OK;
 }
 
 static enum s2_status open_cpu(const struct cmd_device_options *o, struct cmd_device *d, struct s2_err *err)
 {
-    if (!is(o->precision, "auto") && !is(o->precision, "fp32")) {
-        return s2_fail(err, S2_E_DEVICE, "--precision %s needs a GPU and none can be used; use fp32", o->precision);
+    if (is(o->precision, "fp16")) {
+        return s2_fail(err, S2_E_DEVICE, "--precision fp16 needs a GPU and none can be used; use fp32");
     }
-    if (!(d->backend = s2_cpu_open(o->threads, S2_F32, err))) return err->status;
-    d->name = "cpu", d->precision = "fp32";
+    const bool bf16 = is(o->precision, "bf16");
+    if (!(d->backend = s2_cpu_open(o->threads, bf16 ? S2_BF16 : S2_F32, err))) return err->status;
+    d->name = "cpu", d->precision = bf16 ? "bf16" : "fp32";
     snprintf(d->text, sizeof d->text, "the CPU (%s)", s2_cpu_describe(d->backend));
     return S2_OK;
 }

@@ -63,12 +63,20 @@ size_t K(cpu_attend_size)(int count, int d, int dv)
 
 AMX_INLINE void scores(const struct state *t, const char *q, const char *keys, int n, const int tall)
 {
+    enum { NEAR = 8 / AMX_PARTS };
     const ptrdiff_t a_step = (ptrdiff_t)AMX_PARTS * AMX_TILE, b_step = 2 * a_step;
-    for (int key = 0; key < n; key += AMX_PANEL) {
-        const char *a = q;
-        amx_zero(tall);
-        for (int k = 0; k < t->steps; k++, a += a_step, keys += b_step) amx_step(a, a + t->steps * a_step, keys, tall);
-        amx_store(t->s + key, t->lds, tall);
+    for (int first = 0; first < t->steps; first += NEAR) {
+        const int until = first + NEAR < t->steps ? first + NEAR : t->steps;
+        for (int key = 0; key < n; key += AMX_PANEL) {
+            const char *a = q + first * a_step, *b = keys + (key / AMX_PANEL * t->steps + first) * b_step;
+            if (first == 0)
+                amx_zero(tall);
+            else
+                amx_load(t->s + key, t->lds, tall);
+            for (int k = first; k < until; k++, a += a_step, b += b_step)
+                amx_step(a, a + t->steps * a_step, b, tall);
+            amx_store(t->s + key, t->lds, tall);
+        }
     }
 }
 

@@ -136,10 +136,11 @@ struct s2_backend *s2_cpu_open(int threads, enum s2_dtype precision, struct s2_e
 {
     const struct cpu_kern *kern = choose_kern(precision);
     if (!kern) {
-        s2_fail(err, S2_E_DEVICE,
-                "the CPU computes in %s only with Intel AMX, which this processor, system or build lacks or "
-                "SAM2TRACK_CPU forbids; use fp32",
-                s2_dtype_name(precision));
+        s2_fail(
+            err, S2_E_DEVICE,
+            "--precision %s needs Intel AMX on the CPU, and the processor, the system or this build does not have it "
+            "or SAM2TRACK_CPU forbids it; use fp32",
+            precision == S2_BF16 ? "bf16" : s2_dtype_name(precision));
         return NULL;
     }
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
