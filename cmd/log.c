@@ -8,6 +8,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static enum cmd_verbosity verbosity;
 static char bottom[512];
+static _Atomic bool muted;
 
 /* Prints a line above the bottom line. Control characters, which names may hold, would break it or steer a terminal. */
 static void print(const char *prefix, const char *text)
@@ -33,6 +34,7 @@ static void vprint(const char *prefix, const char *fmt, va_list args)
 static void from_library(void *ctx, enum s2_log_level level, const char *text)
 {
     (void)ctx;
+    if (muted && level != S2_LOG_DEBUG) return;
     switch (level) {
     case S2_LOG_ERROR: print("sam2track: ", text); break;
     case S2_LOG_WARN: print("sam2track: warning: ", text); break;
@@ -49,6 +51,11 @@ void cmd_log_start(enum cmd_verbosity v)
 {
     verbosity = v;
     s2_log_set(from_library, NULL);
+}
+
+void cmd_log_mute(bool on)
+{
+    muted = on;
 }
 
 void cmd_error(const char *fmt, ...)

@@ -14,6 +14,8 @@ enum cmd_verbosity {
 
 /* Sends the messages of the library (s2_log) to stderr, too. */
 void cmd_log_start(enum cmd_verbosity);
+/* Drops the library's messages, while an input is opened again: they were told the first time. */
+void cmd_log_mute(bool);
 
 /* "sam2track: TEXT" */
 void cmd_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

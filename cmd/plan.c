@@ -101,6 +101,19 @@ static void options(struct cmd_json *j, const struct cmd_track_options *o)
     cmd_json_end(j);
 }
 
+/* As --progress names them. */
+static void passes(struct cmd_json *j, const struct cmd_track_options *o)
+{
+    const enum cmd_direction d = cmd_track_direction(o);
+    cmd_json_array(j, "passes");
+    if (d != CMD_FORWARD) cmd_json_string(j, NULL, "index");
+    if (cmd_track_late(o) == S2_LATE_LOOKAHEAD) cmd_json_string(j, NULL, "lookahead");
+    cmd_json_string(j, NULL, "track");
+    if (d == CMD_BOTH) cmd_json_string(j, NULL, "back");
+    if (d != CMD_FORWARD) cmd_json_string(j, NULL, "write");
+    cmd_json_end(j);
+}
+
 enum s2_status cmd_plan_print(const struct cmd_track_options *o, const struct fmt_video_info *v, int64_t frames,
                               const struct s2_model_info *m, const char *container, const char *device,
                               const char *precision, const struct fmt_prompts *p, FILE *f, struct s2_err *err)
@@ -119,6 +132,7 @@ enum s2_status cmd_plan_print(const struct cmd_track_options *o, const struct fm
     output(&j, "debug-taps", o->taps);
     cmd_json_end(&j);
     options(&j, o);
+    passes(&j, o);
     if (cmd_track_expected(o, frames) >= 0)
         cmd_json_integer(&j, "frames_to_process", cmd_track_expected(o, frames));
     else

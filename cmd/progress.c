@@ -60,13 +60,20 @@ static void describe(const struct cmd_progress *p, int64_t done, int present, ch
         clock_text(remaining(p, done), clock, sizeof clock);
         snprintf(left, sizeof left, ", %s left", clock);
     }
-    if (strcmp(p->stage, "lookahead") == 0)
-        snprintf(text, size, "looking ahead, frame %" PRId64, done);
-    else if (done == 0)
-        snprintf(text, size, "frame 0%s", total);
+    static const char *const doing[][2] = {{"lookahead", "looking ahead, "},
+                                           {"index", "finding the end, "},
+                                           {"back", "on the way back, "},
+                                           {"write", "writing, "}};
+    const char *what = "";
+    for (size_t i = 0; i < sizeof doing / sizeof *doing; i++) {
+        if (strcmp(p->stage, doing[i][0]) == 0) what = doing[i][1];
+    }
+    const bool tracks = !*what || strcmp(p->stage, "back") == 0;
+    if (done == 0 || !tracks)
+        snprintf(text, size, "%sframe %" PRId64 "%s", what, done, total);
     else
-        snprintf(text, size, "frame %" PRId64 "%s, %.*f fps%s, %d of %d object%s", done, total, p->fps < 10 ? 2 : 1,
-                 p->fps, left, present, p->n_objects, p->n_objects == 1 ? "" : "s");
+        snprintf(text, size, "%sframe %" PRId64 "%s, %.*f fps%s, %d of %d object%s", what, done, total,
+                 p->fps < 10 ? 2 : 1, p->fps, left, present, p->n_objects, p->n_objects == 1 ? "" : "s");
 }
 
 static void show_bar(const struct cmd_progress *p, int64_t done, int present)

@@ -8,7 +8,7 @@ enum cmd_progress_mode { CMD_PROGRESS_NONE, CMD_PROGRESS_BAR, CMD_PROGRESS_LINES
 
 struct cmd_progress {
     enum cmd_progress_mode mode;
-    const char *stage; /* "tracking" */
+    const char *stage; /* "track"; "lookahead", "index", "back", "write": other passes */
     int64_t total;     /* frames expected, -1 if unknown */
     int n_objects;
     double start, last; /* s2_now() at the start, at the last thing shown */

@@ -27,11 +27,30 @@ static enum s2_status fail(const struct fmt_prompts *p, const struct fmt_prompt 
     return s2_fail(err, S2_E_USAGE, "%s%s%s: %s", quick ? "" : p->path, quick ? "" : ": ", q->where, text);
 }
 
-enum s2_status cmd_schedule_check(const struct fmt_prompts *p, int64_t first, int64_t end, int64_t stride,
-                                  struct s2_err *err)
+/* A stop needs a prompt of its object that the pass meets before. Frames and seconds cannot be compared here, so a
+ * stop in the one is content with any prompt in the other. */
+static enum s2_status check_stop(const struct fmt_prompts *p, const struct fmt_prompt *stop, enum cmd_direction d,
+                                 struct s2_err *err)
 {
     for (size_t i = 0; i < p->n_prompts; i++) {
         const struct fmt_prompt *q = &p->prompts[i];
+        if (q->object != stop->object || q->kind == S2_PROMPT_STOP) continue;
+        if (d == CMD_BOTH || q->by_time != stop->by_time) return S2_OK;
+        const bool earlier = q->by_time ? q->time < stop->time : q->frame < stop->frame;
+        if (earlier == (d == CMD_FORWARD)) return S2_OK;
+    }
+    const char *side = d == CMD_FORWARD ? "before" : "behind";
+    const int id = p->objects[stop->object].id;
+    if (stop->by_time) return fail(p, stop, err, "object %d is not prompted %s %g s", id, side, stop->time);
+    return fail(p, stop, err, "object %d is not prompted %s frame %" PRId64, id, side, stop->frame);
+}
+
+enum s2_status cmd_schedule_check(const struct fmt_prompts *p, int64_t first, int64_t end, int64_t stride,
+                                  enum cmd_direction direction, struct s2_err *err)
+{
+    for (size_t i = 0; i < p->n_prompts; i++) {
+        const struct fmt_prompt *q = &p->prompts[i];
+        if (q->kind == S2_PROMPT_STOP && check_stop(p, q, direction, err)) return S2_E_USAGE;
         if (q->by_time) continue;
         if (q->frame < first || (end >= 0 && q->frame >= end)) {
             return fail(p, q, err, "frame %" PRId64 " is outside the range of --frames", q->frame);
@@ -45,6 +64,60 @@ enum s2_status cmd_schedule_check(const struct fmt_prompts *p, int64_t first, in
         }
     }
     return S2_OK;
+}
+
+/* The last frame that is shown at `time` or before; -1: none. */
+static int64_t shown_at(const struct fmt_index *x, double time)
+{
+    int64_t low = 0, high = fmt_index_count(x);
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (fmt_index_time(x, middle) <= time + time_tolerance)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low - 1;
+}
+
+static enum s2_status place(const struct fmt_prompts *p, struct fmt_prompt *q, const struct fmt_index *x, int64_t first,
+                            int64_t end, int64_t stride, struct s2_err *err)
+{
+    const int64_t count = fmt_index_count(x), frame = shown_at(x, q->time);
+    if (frame < 0 || count == 0) return fail(p, q, err, "no frame is shown at %g s", q->time);
+    const double last = fmt_index_time(x, count - 1), interval = count > 1 ? last - fmt_index_time(x, count - 2) : 0;
+    if (frame < first || (end >= 0 && frame >= end)) {
+        return fail(p, q, err, "the frame shown at %g s, number %" PRId64 ", is outside the range of --frames", q->time,
+                    frame);
+    }
+    // the last frame of the clip is shown as long as the one before it
+    if (q->time > last + interval + time_tolerance) {
+        return fail(p, q, err, "time %g s is past the end: the last frame is shown at %g s", q->time, last);
+    }
+    if ((frame - first) % stride != 0) {
+        return fail(p, q, err, "--stride %" PRId64 " skips the frame shown at %g s, number %" PRId64, stride, q->time,
+                    frame);
+    }
+    q->by_time = false;
+    q->frame = frame;
+    return S2_OK;
+}
+
+static enum s2_status check_company(const struct fmt_prompts *, size_t i, const struct fmt_prompt *other, int64_t frame,
+                                    struct s2_err *);
+
+enum s2_status cmd_schedule_place(struct fmt_prompts *p, const struct fmt_index *x, int64_t first, int64_t end,
+                                  int64_t stride, struct s2_err *err)
+{
+    enum s2_status status = S2_OK;
+    for (size_t i = 0; i < p->n_prompts && !status; i++) {
+        if (p->prompts[i].by_time) status = place(p, &p->prompts[i], x, first, end, stride, err);
+        for (size_t k = 0; k < i && !status; k++) {
+            if (p->prompts[k].frame == p->prompts[i].frame)
+                status = check_company(p, i, &p->prompts[k], p->prompts[i].frame, err);
+        }
+    }
+    return status;
 }
 
 static int points_of(const struct fmt_prompt *q)
@@ -98,7 +171,8 @@ enum s2_status cmd_schedule_open(struct cmd_schedule *s, const struct fmt_prompt
     s->now = calloc(p->n_prompts + 1, sizeof *s->now);
     s->done = calloc(p->n_prompts + 1, sizeof *s->done);
     s->prompted_frames = calloc(p->n_objects + 1, sizeof *s->prompted_frames);
-    if (!s->all || !s->now || !s->done || !s->prompted_frames) {
+    s->first_prompt = calloc(p->n_objects + 1, sizeof *s->first_prompt);
+    if (!s->all || !s->now || !s->done || !s->prompted_frames || !s->first_prompt) {
         cmd_schedule_close(s);
         return s2_no_memory(err, "the prompts", p->n_prompts * sizeof *s->all);
     }
@@ -114,7 +188,13 @@ enum s2_status cmd_schedule_open(struct cmd_schedule *s, const struct fmt_prompt
                                 .mask = q->mask};
         memcpy(e->box, q->box, sizeof e->box);
     }
-    cmd_schedule_rewind(s);
+    for (size_t i = 0; i < p->n_objects; i++) s->first_prompt[i] = -1;
+    for (size_t i = 0; i < p->n_prompts; i++) {
+        const struct fmt_prompt *q = &p->prompts[i];
+        int64_t *first = &s->first_prompt[q->object];
+        if (q->kind != S2_PROMPT_STOP && !q->by_time && (*first < 0 || q->frame < *first)) *first = q->frame;
+    }
+    cmd_schedule_rewind(s, CMD_PASS_ALL);
     const enum s2_status status = measure(s, err);
     if (status) cmd_schedule_close(s);
     return status;
@@ -129,26 +209,22 @@ static bool belongs(const struct cmd_schedule *s, const struct fmt_prompt *q, co
     return q->time <= f->time + s->last_interval + time_tolerance;
 }
 
-/* Prompt i belongs to frame f. A stop or a mask stands alone on its frame; prompts of one kind of
- * moment were compared when they were read, a time meets a frame number only here. */
-static enum s2_status check_company(const struct cmd_schedule *s, size_t i, const struct fmt_frame *f,
-                                    struct s2_err *err)
+/* Prompts i and `other` belong to one frame. A stop or a mask stands alone there; prompts of one kind of moment were
+ * compared when they were read, a time meets a frame number only here. */
+static enum s2_status check_company(const struct fmt_prompts *p, size_t i, const struct fmt_prompt *other,
+                                    int64_t frame, struct s2_err *err)
 {
-    const struct fmt_prompts *p = s->prompts;
     const struct fmt_prompt *q = &p->prompts[i];
-    for (size_t k = 0; k < i; k++) {
-        const struct fmt_prompt *other = &p->prompts[k];
-        if (other->object != q->object || !belongs(s, other, f)) continue;
-        const int id = p->objects[q->object].id;
-        if (q->kind == S2_PROMPT_STOP || other->kind == S2_PROMPT_STOP) {
-            return fail(p, q, err, "object %d is both stopped and prompted at frame %" PRId64 "; see %s", id, f->index,
-                        other->where);
-        }
-        if (q->kind == S2_PROMPT_MASK || other->kind == S2_PROMPT_MASK) {
-            return fail(p, q, err,
-                        "a mask stands alone, but %s prompts object %d at frame %" PRId64 " too; keep one of them",
-                        other->where, id, f->index);
-        }
+    if (other->object != q->object) return S2_OK;
+    const int id = p->objects[q->object].id;
+    if (q->kind == S2_PROMPT_STOP || other->kind == S2_PROMPT_STOP) {
+        return fail(p, q, err, "object %d is both stopped and prompted at frame %" PRId64 "; see %s", id, frame,
+                    other->where);
+    }
+    if (q->kind == S2_PROMPT_MASK || other->kind == S2_PROMPT_MASK) {
+        return fail(p, q, err,
+                    "a mask stands alone, but %s prompts object %d at frame %" PRId64 " too; keep one of them",
+                    other->where, id, frame);
     }
     return S2_OK;
 }
@@ -160,13 +236,16 @@ enum s2_status cmd_schedule_frame(struct cmd_schedule *s, const struct fmt_frame
         s->last_interval = (f->time - s->last_time) / (double)(f->index - s->last_frame);
     }
     s->last_frame = f->index;
+    if (f->index > s->highest) s->highest = f->index;
     s->last_time = f->time;
     for (size_t i = 0; s->left > 0 && i < s->prompts->n_prompts; i++) {
         const struct fmt_prompt *q = &s->prompts->prompts[i];
         if (s->done[i]) continue;
         if (belongs(s, q, f)) {
-            const enum s2_status status = check_company(s, i, f, err);
-            if (status) return status;
+            for (size_t k = 0; k < i; k++) {
+                const struct fmt_prompt *other = &s->prompts->prompts[k];
+                if (belongs(s, other, f) && check_company(s->prompts, i, other, f->index, err)) return S2_E_USAGE;
+            }
             s->done[i] = true;
             s->left--;
             s->now[(*n)++] = s->all[i];
@@ -189,17 +268,23 @@ enum s2_status cmd_schedule_end(const struct cmd_schedule *s, struct s2_err *err
             return fail(s->prompts, q, err, "time %g s is past the end: the last frame is shown at %g s", q->time,
                         s->last_time);
         }
+        if (q->frame < s->highest) return fail(s->prompts, q, err, "frame %" PRId64 " cannot be decoded", q->frame);
         return fail(s->prompts, q, err, "frame %" PRId64 " is past the end: the last frame is %" PRId64, q->frame,
-                    s->last_frame);
+                    s->highest);
     }
     return S2_OK;
 }
 
-void cmd_schedule_rewind(struct cmd_schedule *s)
+void cmd_schedule_rewind(struct cmd_schedule *s, enum cmd_pass pass)
 {
-    for (size_t i = 0; i < s->prompts->n_prompts; i++) s->done[i] = false;
-    s->left = s->prompts->n_prompts;
-    s->last_frame = -1;
+    s->left = 0;
+    for (size_t i = 0; i < s->prompts->n_prompts; i++) {
+        const struct fmt_prompt *q = &s->prompts->prompts[i];
+        const bool early = q->kind == S2_PROMPT_STOP && q->frame < s->first_prompt[q->object];
+        s->done[i] = pass != CMD_PASS_ALL && early != (pass == CMD_PASS_BACK);
+        s->left += !s->done[i];
+    }
+    s->last_frame = s->highest = -1;
     s->last_time = s->last_interval = 0;
 }
 
@@ -209,5 +294,6 @@ void cmd_schedule_close(struct cmd_schedule *s)
     free(s->now);
     free(s->done);
     free(s->prompted_frames);
+    free(s->first_prompt);
     *s = (struct cmd_schedule){0};
 }

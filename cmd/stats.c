@@ -77,7 +77,9 @@ static void report(const struct cmd_stats_report *r, struct cmd_json *j)
     cmd_json_string(j, "device", r->device);
     cmd_json_string(j, "late_prompts", r->late);
     cmd_json_integer(j, "status", r->status);
-    cmd_json_integer(j, "frames", s->frames);
+    cmd_json_string(j, "direction", r->direction);
+    cmd_json_integer(j, "frames", r->finished);
+    cmd_json_integer(j, "steps", s->frames);
     cmd_json_integer(j, "objects", r->n_objects);
     cmd_json_number(j, "fps", cmd_stats_fps(s), 6);
     cmd_json_number(j, "steady_ms_per_frame", 1e3 * cmd_stats_steady(s), 6);
@@ -89,11 +91,12 @@ static void report(const struct cmd_stats_report *r, struct cmd_json *j)
     cmd_json_number(j, "tracking_seconds", s->end - s->start, 6);
     cmd_json_number(j, "total_seconds", cmd_process_seconds(), 6);
     cmd_json_number(j, "peak_memory_mib", cmd_process_peak_mib(), 6);
+    cmd_json_number(j, "spilled_mib", (double)r->spilled / 1048576.0, 6);
     if (r->opened) cmd_device_report(r->opened, j);
     cmd_json_object(j, "seconds");
     n = r->session ? s2_session_times(r->session, &names, &seconds) : 0;
     stages(j, "engine", n, names, seconds);
-    cmd_json_number(j, "decoder", r->video ? fmt_video_seconds(r->video) : 0, 6);
+    cmd_json_number(j, "decoder", r->video_seconds, 6);
     stages(j, "outputs", r->n_outputs, r->output_name, r->output_seconds);
     cmd_json_end(j);
     cmd_json_end(j);

@@ -11,7 +11,7 @@ struct cmd_stats {
     double model_seconds;                   /* loading the model */
     double first_mask_seconds;              /* from the start of the process; < 0: no mask yet */
     double start, end;                      /* s2_now() at the first and after the last frame */
-    int64_t frames;                         /* finished */
+    int64_t frames;                         /* tracked */
     double frame_seconds[CMD_STATS_WINDOW]; /* of the last frames, a ring */
     double last_frame;                      /* s2_now() when the last frame was finished */
 };
@@ -31,13 +31,15 @@ double cmd_median(double *v, size_t n);
 struct cmd_stats_report {
     const struct cmd_stats *stats;
     const struct s2_session *session;
-    const struct fmt_video *video;
-    int n_outputs; /* writers, by name, and the seconds they worked */
+    double video_seconds; /* the decoder's */
+    int64_t finished;     /* frames that came out */
+    int64_t spilled;      /* bytes of results that waited on disk */
+    int n_outputs;        /* writers, by name, and the seconds they worked */
     const char *output_name[8];
     double output_seconds[8];
     const struct s2_model_info *model;
     const struct cmd_device *opened;
-    const char *input, *device, *precision, *late;
+    const char *input, *device, *precision, *late, *direction;
     int n_objects, threads;
     int64_t frames_expected;
     int status; /* exit code */

@@ -20,6 +20,7 @@ struct cmd_taps {
     size_t n_objects;
     struct cmd_json scores;
     int n_frames;      /* seen so far */
+    int mirrored;      /* frames of a clip that the session sees backwards; 0: forward */
     struct s2_err err; /* the first failure of a tap */
 };
 
@@ -146,10 +147,16 @@ enum s2_status cmd_taps_open(struct cmd_taps **out, const char *dir, bool overwr
     return S2_OK;
 }
 
+void cmd_taps_mirror(struct cmd_taps *t, int n)
+{
+    t->mirrored = n;
+}
+
 void cmd_taps_tensor(void *ctx, int frame, int object, const char *kind, const char *name, const float *data,
                      const int64_t *dim, int ndim)
 {
     struct cmd_taps *t = ctx;
+    if (t->mirrored) frame = t->mirrored - 1 - frame;
     if (t->err.status || !wanted(t->frames, frame)) return;
     char path[4096], folder[96];
     if (object < 0)
@@ -165,6 +172,9 @@ static enum s2_status write_object(struct cmd_taps *t, int frame, int object, co
 {
     char path[4096], key[48];
     const int id = t->objects[object].id;
+    int side;
+    const float *logits = s2_session_logits(session, object, &side);
+    if (!logits) return S2_OK;
     snprintf(key, sizeof key, "%d/%d", id, frame);
     cmd_json_number(&t->scores, key, result->score, 9);
 
@@ -178,9 +188,6 @@ static enum s2_status write_object(struct cmd_taps *t, int frame, int object, co
     }
     if (finish(f, path, err)) return err->status;
 
-    int side;
-    const float *logits = s2_session_logits(session, object, &side);
-    if (!logits) return S2_OK;
     if (!(f = create(t, path, err, "logits/%d/%05d.npy", id, frame))) return err->status;
     return write_npy(f, path, logits, (const int64_t[]){side, side}, 2, err);
 }

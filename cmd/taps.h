@@ -6,7 +6,7 @@
  *   DIR/logits/ID/00000.npy            low-res logits after hole filling
  *   DIR/scores.json                    {"ID/FRAME": object score logit}
  *
- * Frames are numbered as they are delivered, from 0. */
+ * Frames are numbered by their place among those that are tracked, in display order, from 0. */
 #ifndef CMD_TAPS_H
 #define CMD_TAPS_H
 
@@ -19,9 +19,11 @@ struct cmd_taps;
 enum s2_status cmd_taps_open(struct cmd_taps **out, const char *dir, bool overwrite,
                              const struct cmd_tap_frames *frames, const struct fmt_object *objects, size_t n_objects,
                              struct s2_err *);
+/* The session sees n frames from the last to the first. */
+void cmd_taps_mirror(struct cmd_taps *, int n);
 /* The session's tap; ctx is the struct cmd_taps. The first failure is kept for cmd_taps_frame. */
 s2_tap_fn cmd_taps_tensor;
-/* Masks, logits and scores of the step that just ended, of objects that have started. */
+/* Masks, logits and scores of the step that just ended, of objects that it tracked. */
 enum s2_status cmd_taps_frame(struct cmd_taps *, int frame, const struct s2_session *, const struct fmt_record_object *,
                               struct s2_err *);
 /* Writes scores.json, if there was a frame, and frees; NULL allowed. */

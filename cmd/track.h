@@ -8,6 +8,7 @@
 #include "../formats/formats.h"
 #include "device.h"
 #include "options.h"
+#include "schedule.h"
 
 struct cmd_tap_frames {
     bool all;
@@ -30,6 +31,7 @@ struct cmd_track_options {
 enum s2_status cmd_track_options_parse(struct cmd_track_options *, int argc, char **argv, struct s2_err *);
 void cmd_track_options_help(FILE *);
 void cmd_track_options_free(struct cmd_track_options *); /* may be called again */
+enum cmd_direction cmd_track_direction(const struct cmd_track_options *);
 enum s2_late cmd_track_late(const struct cmd_track_options *);
 int cmd_track_size(const struct cmd_track_options *); /* 0: the model's own */
 struct cmd_device_options cmd_track_device(const struct cmd_track_options *);

@@ -118,6 +118,8 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
          .fallback = "all"},
         {CMD_INTEGER, 0, "stride", "N", "every Nth frame; outputs keep the numbers of the source", .value = &o->stride,
          .min = 1, .max = 1000000},
+        {CMD_CHOICE, 0, "direction", NULL, "backward: from an object's last prompt; both: from its first to both ends",
+         .value = &o->direction, .choices = "forward|backward|both"},
         {CMD_FLAG, 0, "allow-network", NULL, "INPUT may be a URL", .value = &o->allow_network},
 
         {CMD_GROUP, .help = "Masks"},
@@ -153,7 +155,6 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
         {CMD_CALL, 0, "debug-tap-frames", "LIST", "tensors of these frames only, as 0,1,8", .value = &o->tap_frames,
          .call = on_tap_frames, .fallback = "all"},
 
-        {CMD_CHOICE, 0, "direction", .value = &o->direction, .choices = "forward", .hidden = true},
         {CMD_REFUSED, 0, "resume", .help = "this build cannot continue a run; start it again with --overwrite"},
         {CMD_REFUSED, 0, "variant", .help = "the models of this build need no variant, it is in the file"},
     };
@@ -203,6 +204,12 @@ static enum s2_status check(const struct cmd_track_options *o, int n_operands, c
     if (o->prompts_file && strcmp(o->prompts_file, "-") == 0 && strcmp(o->input, "-") == 0) {
         return s2_fail(err, S2_E_USAGE, "--prompts and INPUT cannot both be stdin");
     }
+    if (cmd_track_direction(o) != CMD_FORWARD && strcmp(o->input, "-") == 0) {
+        return s2_fail(err, S2_E_USAGE,
+                       "--direction %s reads INPUT from its end, too, which stdin does not allow; save it to a file "
+                       "first",
+                       o->direction);
+    }
     if (o->rle && strcmp(o->rle, "-") == 0 && strcmp(stats, "-") == 0) {
         return s2_fail(err, S2_E_USAGE, "--rle and --stats cannot both be stdout");
     }
@@ -241,6 +248,12 @@ void cmd_track_options_free(struct cmd_track_options *o)
     free(o->tap_frames.frame);
     o->tap_frames.frame = NULL;
     o->tap_frames.n = 0;
+}
+
+enum cmd_direction cmd_track_direction(const struct cmd_track_options *o)
+{
+    if (strcmp(o->direction, "backward") == 0) return CMD_BACKWARD;
+    return strcmp(o->direction, "both") == 0 ? CMD_BOTH : CMD_FORWARD;
 }
 
 enum s2_late cmd_track_late(const struct cmd_track_options *o)

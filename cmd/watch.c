@@ -76,6 +76,11 @@ int cmd_watch_frame(struct cmd_watch *w, int64_t frame, const struct fmt_record_
     return present;
 }
 
+void cmd_watch_turn(struct cmd_watch *w)
+{
+    for (size_t i = 0; i < w->n_objects; i++) w->covered[i] = 1;
+}
+
 void cmd_watch_close(struct cmd_watch *w)
 {
     free(w->covered);

@@ -16,6 +16,8 @@ enum s2_status cmd_watch_open(struct cmd_watch *, const struct fmt_object *, siz
 /* Returns how many objects are present. prompts: those of this frame. */
 int cmd_watch_frame(struct cmd_watch *, int64_t frame, const struct fmt_record_object *, const struct s2_prompt *,
                     int n_prompts);
+/* The next frame does not follow the one before. */
+void cmd_watch_turn(struct cmd_watch *);
 void cmd_watch_close(struct cmd_watch *); /* may be called on a zeroed struct, and again */
 
 #endif

@@ -82,10 +82,10 @@ void fmt_video_close(struct fmt_video *); /* NULL allowed; stops the threads */
 int64_t fmt_video_count(const char *path, const struct fmt_video_options *);
 
 /* What the frames of a clip are: decodes it as far as the range goes (a list of stills is only counted) and keeps 32
- * bytes a frame. Damage is kept for fmt_index_verdict; frames up to it can be read backwards. Ends early once
- * interrupted() is not 0. Not for stdin. */
+ * bytes a frame. Damage is kept for fmt_index_verdict; frames up to it can be read backwards. Ends early
+ * once on_frame, called behind each frame with their number so far, is not 0. Not for stdin. */
 enum s2_status fmt_index_build(struct fmt_index **out, const char *path, const struct fmt_video_options *,
-                               int (*interrupted)(void), struct s2_err *);
+                               int (*on_frame)(void *ctx, int64_t count), void *ctx, struct s2_err *);
 /* Frames of the source, not beyond the first one behind the range. */
 int64_t fmt_index_count(const struct fmt_index *);
 /* Seconds from the first frame, INFINITY behind the last one. */
@@ -221,5 +221,26 @@ enum s2_status fmt_outputs_finish(struct fmt_outputs *, struct s2_err *);
 void fmt_outputs_discard(struct fmt_outputs *);
 /* Seconds each writer worked, its threads together, for --stats: names and values of the returned length. */
 int fmt_outputs_times(const struct fmt_outputs *, const char *const **names, const double **seconds);
+
+/* ------------------------------------------------------------------ results that wait for their turn */
+
+/* Results of frames in a temporary file without a name, in TMPDIR or else /tmp: a pass that does not go in display
+ * order leaves them there. A slot is the number of a frame among those that are tracked. */
+struct fmt_spill;
+/* owners: records carry the map of owners. S2_E_OUTPUT if no file can be made. */
+enum s2_status fmt_spill_open(struct fmt_spill **out, int64_t slots, size_t n_objects, bool owners, struct s2_err *);
+/* All of the record but its frame; a few KiB, as run lengths. S2_E_OUTPUT: the disk is full. */
+enum s2_status fmt_spill_put(struct fmt_spill *, int64_t slot, const struct fmt_record *, struct s2_err *);
+bool fmt_spill_has(const struct fmt_spill *, int64_t slot); /* put was called */
+enum s2_status fmt_spill_get(struct fmt_spill *, int64_t slot, struct fmt_record *, struct s2_err *);
+/* Low-res logits [side][side] of one object, which decide about overlaps. Only cells that are positive or touch a
+ * positive one keep their value, the others come back as -1024: the upsampled mask and its values inside are the same.
+ * *got: there are any for this slot and object. */
+enum s2_status fmt_spill_put_logits(struct fmt_spill *, int64_t slot, size_t object, const float *logits, int side,
+                                    float score, float iou, struct s2_err *);
+enum s2_status fmt_spill_get_logits(struct fmt_spill *, int64_t slot, size_t object, float *logits, int side,
+                                    float *score, float *iou, bool *got, struct s2_err *);
+int64_t fmt_spill_bytes(const struct fmt_spill *); /* on disk */
+void fmt_spill_free(struct fmt_spill *);           /* NULL allowed */
 
 #endif

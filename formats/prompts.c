@@ -191,26 +191,14 @@ static enum s2_status check_pair(struct s2_err *err, const struct fmt_prompts *p
     return S2_OK;
 }
 
-/* The n prompts of one object, sorted: each stop needs a prompt before it. Frames and seconds cannot be compared
- * here, so a stop in the one is content with any prompt in the other. */
+/* The n prompts of one object, sorted: a stop needs a prompt somewhere. Whether one comes before it depends on the
+ * direction of the run. */
 static enum s2_status check_stops(struct s2_err *err, const struct fmt_prompts *p, struct fmt_prompt *const *q,
                                   size_t n)
 {
-    bool prompted[2] = {false, false};
     for (size_t i = 0; i < n; i++)
-        if (q[i]->kind != S2_PROMPT_STOP) prompted[q[i]->by_time] = true;
-    bool before[2] = {false, false};
-    for (size_t i = 0; i < n; i++) {
-        bool unit = q[i]->by_time;
-        if (q[i]->kind != S2_PROMPT_STOP) {
-            before[unit] = true;
-        } else if (!before[unit] && !prompted[!unit]) {
-            char when[32];
-            return fmt_prompt_fail(err, p, q[i], "stop", "object %d is not prompted before %s",
-                                   p->objects[q[i]->object].id, moment(q[i], when));
-        }
-    }
-    return S2_OK;
+        if (q[i]->kind != S2_PROMPT_STOP) return S2_OK;
+    return fmt_prompt_fail(err, p, q[0], "stop", "object %d is never prompted", p->objects[q[0]->object].id);
 }
 
 enum s2_status fmt_prompts_check_together(struct s2_err *err, const struct fmt_prompts *p)

@@ -35,7 +35,7 @@ enum s2_status fmt_prompt_check_point(struct s2_err *, const struct fmt_prompts 
 enum s2_status fmt_prompt_check_box(struct s2_err *, const struct fmt_prompts *, const struct fmt_prompt *);
 /* The mask file exists, can be read and is a regular file. */
 enum s2_status fmt_prompt_check_file(struct s2_err *, const struct fmt_prompts *, const struct fmt_prompt *);
-/* What the prompts of one object say together: a mask or a stop alone on its frame, a stop behind a prompt. */
+/* What the prompts of one object say together: a mask or a stop alone on its frame, no stop without any prompt. */
 enum s2_status fmt_prompts_check_together(struct s2_err *, const struct fmt_prompts *);
 
 #endif

@@ -62,7 +62,7 @@ static enum s2_status append(struct fmt_index *x, size_t *capacity, const AVFram
 
 /* Up to the range's end and one frame on, whose time ends the last one's. */
 static enum s2_status scan(struct fmt_index *x, struct fmt_input *in, const struct fmt_video_options *o,
-                           int (*interrupted)(void), struct s2_err *err)
+                           int (*on_frame)(void *ctx, int64_t count), void *ctx, struct s2_err *err)
 {
     struct fmt_stream stream;
     enum s2_status status = fmt_stream_open(&stream, in, o->threads, err);
@@ -70,10 +70,11 @@ static enum s2_status scan(struct fmt_index *x, struct fmt_input *in, const stru
     AVFrame *f = av_frame_alloc();
     size_t capacity = 0;
     int width = 0, height = 0;
+    bool stop = false;
     if (!f) status = s2_no_memory(err, "a frame", sizeof(AVFrame));
     x->ordered = true;
     x->base = stream.clock.base;
-    for (int64_t pts; !status && !(o->end >= 0 && x->count > o->end) && !interrupted(); av_frame_unref(f)) {
+    for (int64_t pts; !status && !(o->end >= 0 && x->count > o->end) && !stop; av_frame_unref(f)) {
         int w, h;
         if (!fmt_stream_read(&stream, f, &pts)) {
             fmt_stream_verdict(&stream, &x->end);
@@ -88,6 +89,7 @@ static enum s2_status scan(struct fmt_index *x, struct fmt_input *in, const stru
             break;
         }
         status = append(x, &capacity, f, pts, err);
+        stop = on_frame(ctx, x->count) != 0;
     }
     av_frame_free(&f);
     fmt_stream_close(&stream);
@@ -95,7 +97,7 @@ static enum s2_status scan(struct fmt_index *x, struct fmt_input *in, const stru
 }
 
 enum s2_status fmt_index_build(struct fmt_index **out, const char *path, const struct fmt_video_options *options,
-                               int (*interrupted)(void), struct s2_err *err)
+                               int (*on_frame)(void *ctx, int64_t count), void *ctx, struct s2_err *err)
 {
     *out = NULL;
     const atomic_bool stop = false;
@@ -108,7 +110,7 @@ enum s2_status fmt_index_build(struct fmt_index **out, const char *path, const s
         x->count = (int64_t)in.stills.count;
         x->base = (AVRational){1, FMT_STILL_RATE};
     } else if (!status) {
-        status = scan(x, &in, options, interrupted, err);
+        status = scan(x, &in, options, on_frame, ctx, err);
     }
     fmt_input_close(&in);
     if (status)

@@ -26,14 +26,14 @@ Test(schedule, range_and_stride_are_checked_before_work)
     struct fmt_prompt q[2] = {{.frame = 6}, {.by_time = true, .time = 99}};
     const struct fmt_prompts p = make(q, 2, objects, 1);
     struct s2_err err = {0};
-    cr_expect_eq(cmd_schedule_check(&p, 0, -1, 1, NULL), S2_OK);
-    cr_expect_eq(cmd_schedule_check(&p, 0, 7, 3, NULL), S2_OK);
-    cr_expect_eq(cmd_schedule_check(&p, 2, -1, 4, NULL), S2_OK);
-    cr_expect_eq(cmd_schedule_check(&p, 0, 6, 1, &err), S2_E_USAGE);
+    cr_expect_eq(cmd_schedule_check(&p, 0, -1, 1, CMD_FORWARD, NULL), S2_OK);
+    cr_expect_eq(cmd_schedule_check(&p, 0, 7, 3, CMD_FORWARD, NULL), S2_OK);
+    cr_expect_eq(cmd_schedule_check(&p, 2, -1, 4, CMD_FORWARD, NULL), S2_OK);
+    cr_expect_eq(cmd_schedule_check(&p, 0, 6, 1, CMD_FORWARD, &err), S2_E_USAGE);
     cr_expect_str_eq(err.text, "p.json: prompts[0]: frame 6 is outside the range of --frames");
-    cr_expect_eq(cmd_schedule_check(&p, 7, -1, 1, NULL), S2_E_USAGE);
+    cr_expect_eq(cmd_schedule_check(&p, 7, -1, 1, CMD_FORWARD, NULL), S2_E_USAGE);
     err = (struct s2_err){0};
-    cr_expect_eq(cmd_schedule_check(&p, 0, -1, 4, &err), S2_E_USAGE);
+    cr_expect_eq(cmd_schedule_check(&p, 0, -1, 4, CMD_FORWARD, &err), S2_E_USAGE);
     cr_expect_str_eq(err.text, "p.json: prompts[0]: --stride 4 skips frame 6; the nearest frames it delivers are 4 "
                                "and 8");
 }
@@ -94,7 +94,7 @@ Test(schedule, prompts_come_on_their_frame_in_their_order)
         }
         cr_expect_eq(s.left, 0);
         cr_expect_eq(cmd_schedule_end(&s, NULL), S2_OK);
-        cmd_schedule_rewind(&s);
+        cmd_schedule_rewind(&s, CMD_PASS_ALL);
         cr_expect_eq(s.left, 4);
     }
     cmd_schedule_close(&s);

@@ -11,8 +11,9 @@
 
 TestSuite(video_backward, .init = video_folder_make, .fini = video_folder_remove);
 
-static int never(void)
+static int go_on(void *ctx, int64_t count)
 {
+    cr_assert_eq(count, ++*(int64_t *)ctx);
     return 0;
 }
 
@@ -20,7 +21,8 @@ static struct fmt_index *index_of(const char *path, const struct fmt_video_optio
 {
     struct fmt_index *x = NULL;
     struct s2_err err = {0};
-    cr_assert_eq(fmt_index_build(&x, path, o, never, &err), S2_OK, "%s", err.text);
+    int64_t seen = 0;
+    cr_assert_eq(fmt_index_build(&x, path, o, go_on, &seen, &err), S2_OK, "%s", err.text);
     return x;
 }
 
