@@ -118,7 +118,7 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
          .fallback = "all"},
         {CMD_INTEGER, 0, "stride", "N", "every Nth frame; outputs keep the numbers of the source", .value = &o->stride,
          .min = 1, .max = 1000000},
-        {CMD_CHOICE, 0, "direction", NULL, "backward: from an object's last prompt; both: from its first to both ends",
+        {CMD_CHOICE, 0, "direction", NULL, "backward: from the last prompt; both: both ways from the first",
          .value = &o->direction, .choices = "forward|backward|both"},
         {CMD_FLAG, 0, "allow-network", NULL, "INPUT may be a URL", .value = &o->allow_network},
 
