@@ -99,39 +99,35 @@ AMX_INLINE void amx_store(float *c, ptrdiff_t ldc, const int tall)
     AMX_STORE(3, c + 16 * ldc + 16, stride);
 }
 
-/* Accumulators += a step of k: a0, a1 point to the step of two row tiles (with tall 1 only a0), b to that of a panel. */
-AMX_INLINE void amx_step(const char *a0, const char *a1, const char *b, const int tall)
+/* Accumulators += a step of k, in AMX_PHASES calls: a0, a1 point to the step of two row tiles (with tall 1 only a0), b to
+ * that of a panel. A caller has some vectors to compute after each: a thread's tiles and vectors run side by side only
+ * where they are finely mixed, for the processor looks a few hundred instructions ahead. */
+enum { AMX_PHASES = AMX_PARTS == 2 ? 3 : 1 };
+
+AMX_INLINE void amx_multiply(const int tall)
 {
-    AMX_LOAD(4, a0, 64);
-    if (tall == 2) AMX_LOAD(5, a1, 64);
-    if (AMX_PARTS == 2) {
-        AMX_LOAD(6, b + 2 * AMX_TILE, 64);
-        AMX_LOAD(7, b + 3 * AMX_TILE, 64);
-        AMX_MUL(0, 4, 6);
-        AMX_MUL(1, 4, 7);
-        if (tall == 2) {
-            AMX_MUL(2, 5, 6);
-            AMX_MUL(3, 5, 7);
-        }
-    }
-    AMX_LOAD(6, b, 64);
-    AMX_LOAD(7, b + AMX_TILE, 64);
     AMX_MUL(0, 4, 6);
     AMX_MUL(1, 4, 7);
-    if (tall == 2) {
-        AMX_MUL(2, 5, 6);
-        AMX_MUL(3, 5, 7);
-    }
-    if (AMX_PARTS == 2) {
+    if (tall == 1) return;
+    AMX_MUL(2, 5, 6);
+    AMX_MUL(3, 5, 7);
+}
+
+AMX_INLINE void amx_phase(const char *a0, const char *a1, const char *b, const int tall, const int phase)
+{
+    if (phase == 0) { /* hi lo with split operands */
+        AMX_LOAD(4, a0, 64);
+        if (tall == 2) AMX_LOAD(5, a1, 64);
+        AMX_LOAD(6, b + 2 * (AMX_PARTS - 1) * AMX_TILE, 64);
+        AMX_LOAD(7, b + (2 * AMX_PARTS - 1) * AMX_TILE, 64);
+    } else if (phase == 1) { /* hi hi */
+        AMX_LOAD(6, b, 64);
+        AMX_LOAD(7, b + AMX_TILE, 64);
+    } else { /* lo hi */
         AMX_LOAD(4, a0 + AMX_TILE, 64);
-        AMX_MUL(0, 4, 6);
-        AMX_MUL(1, 4, 7);
-        if (tall == 2) {
-            AMX_LOAD(5, a1 + AMX_TILE, 64);
-            AMX_MUL(2, 5, 6);
-            AMX_MUL(3, 5, 7);
-        }
+        if (tall == 2) AMX_LOAD(5, a1 + AMX_TILE, 64);
     }
+    amx_multiply(tall);
 }
 
 /* ------------------------------------------------------------------ packing */
@@ -144,23 +140,31 @@ AMX_INLINE amx_half amx_narrow(vf a, vf b)
     return (amx_half)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
 }
 
-AMX_INLINE void amx_widen(amx_half h, vf *a, vf *b)
+/* x to the nearest bf16, halves away from 0, as f32. Not for NaN. */
+AMX_INLINE vf amx_high(vf x)
 {
-    const __m512i v = (__m512i)h;
-    *a = (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(v)), 16);
-    *b = (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, 1)), 16);
+    return (vf)(((vi)x + 0x8000) & (int32_t)0xffff0000);
 }
 
-/* 32 numbers to `to`, their low parts a tile behind. */
+/* 32 numbers, a's and b's, in their parts. */
+AMX_INLINE void amx_parts(amx_half part[AMX_PARTS], vf a, vf b)
+{
+#if AMX_PARTS == 1
+    part[0] = amx_narrow(a, b);
+#else
+    const vf high_a = amx_high(a), high_b = amx_high(b);
+    part[0] = amx_narrow(high_a, high_b);
+    part[1] = amx_narrow(a - high_a, b - high_b);
+#endif
+}
+
+/* 32 numbers of a left operand to `to`, their low parts a tile behind. */
 AMX_INLINE void amx_split(char *to, vf a, vf b)
 {
-    const amx_half hi = amx_narrow(a, b);
-    memcpy(to, &hi, sizeof hi);
-    if (AMX_PARTS == 1) return;
-    vf high_a, high_b;
-    amx_widen(hi, &high_a, &high_b);
-    const amx_half lo = amx_narrow(a - high_a, b - high_b);
-    memcpy(to + AMX_TILE, &lo, sizeof lo);
+    amx_half part[AMX_PARTS];
+    amx_parts(part, a, b);
+    UNROLL
+    for (int p = 0; p < AMX_PARTS; p++) memcpy(to + p * AMX_TILE, &part[p], sizeof *part);
 }
 
 AMX_INLINE vf amx_load_part(const float *p, int n)
@@ -221,25 +225,20 @@ AMX_INLINE void amx_turn(__m512i r[16])
 /* One step of one half panel from columns that are contiguous in memory, `col` apart: at most 16 columns of 32 k. */
 AMX_INLINE void amx_pack_columns(char *to, const float *b, ptrdiff_t col, int columns, int k)
 {
-    __m512i hi[16], lo[16];
+    __m512i turned[AMX_PARTS][16];
     UNROLL
     for (int j = 0; j < 16; j++) {
         const int left = j < columns ? k : 0;
         const float *p = j < columns ? b + j * col : b;
-        const vf x = amx_load_part(p, left), y = amx_load_part(p + VW, left - VW);
-        const amx_half h = amx_narrow(x, y);
-        hi[j] = (__m512i)h;
-        if (AMX_PARTS == 2) {
-            vf high_x, high_y;
-            amx_widen(h, &high_x, &high_y);
-            lo[j] = (__m512i)amx_narrow(x - high_x, y - high_y);
-        }
+        amx_half part[AMX_PARTS];
+        amx_parts(part, amx_load_part(p, left), amx_load_part(p + VW, left - VW));
+        for (int i = 0; i < AMX_PARTS; i++) turned[i][j] = (__m512i)part[i];
     }
-    amx_turn(hi);
-    memcpy(to, hi, sizeof hi);
-    if (AMX_PARTS == 1) return;
-    amx_turn(lo);
-    memcpy(to + 2 * AMX_TILE, lo, sizeof lo);
+    UNROLL
+    for (int i = 0; i < AMX_PARTS; i++) {
+        amx_turn(turned[i]);
+        memcpy(to + 2 * i * AMX_TILE, turned[i], sizeof *turned);
+    }
 }
 
 /* Right operand whose columns are contiguous in memory: column j lies at b + j*col. */
@@ -260,18 +259,15 @@ AMX_INLINE void amx_pack_rows(char *to, const float *b, ptrdiff_t row, int rows,
     for (int i = 0; i < AMX_K; i += 2)
         for (int half = 0; half < 2; half++) {
             const int left = columns - 16 * half, even = i < rows ? left : 0, odd = i + 1 < rows ? left : 0;
-            const float *p = b + 16 * half;
-            const vf x = amx_load_part(even > 0 ? p + i * row : b, even),
-                     y = amx_load_part(odd > 0 ? p + (i + 1) * row : b, odd);
-            char *at = to + half * AMX_TILE + i / 2 * 64;
-            const amx_half h = amx_narrow(x, y), pairs = (amx_half)_mm512_permutexvar_epi16(weave, (__m512i)h);
-            memcpy(at, &pairs, sizeof pairs);
-            if (AMX_PARTS == 1) continue;
-            vf high_x, high_y;
-            amx_widen(h, &high_x, &high_y);
-            const amx_half l = amx_narrow(x - high_x, y - high_y),
-                           low = (amx_half)_mm512_permutexvar_epi16(weave, (__m512i)l);
-            memcpy(at + 2 * AMX_TILE, &low, sizeof low);
+            const float *from = b + 16 * half;
+            const vf x = amx_load_part(even > 0 ? from + i * row : b, even),
+                     y = amx_load_part(odd > 0 ? from + (i + 1) * row : b, odd);
+            amx_half part[AMX_PARTS];
+            amx_parts(part, x, y);
+            for (int p = 0; p < AMX_PARTS; p++) {
+                const __m512i pairs = _mm512_permutexvar_epi16(weave, (__m512i)part[p]);
+                memcpy(to + (2 * p + half) * AMX_TILE + i / 2 * 64, &pairs, sizeof pairs);
+            }
         }
 }
 

@@ -72,11 +72,14 @@ AMX_INLINE void multiply(struct block *next, struct block *last, const char *a, 
                          int steps, const int tall)
 {
     const ptrdiff_t a_step = AMX_PARTS * AMX_TILE, b_step = 2 * a_step;
-    const int pace = (last->rows + steps - 1) / steps;
+    const int pace = (last->rows + steps * AMX_PHASES - 1) / (steps * AMX_PHASES);
     amx_zero(tall);
     for (int k = 0; k < steps; k++, a += a_step, b += b_step) {
-        amx_step(a, a + a_tile, b, tall);
-        finish(last, pace);
+        UNROLL
+        for (int phase = 0; phase < AMX_PHASES; phase++) {
+            amx_phase(a, a + a_tile, b, tall, phase);
+            finish(last, pace);
+        }
     }
     amx_store(next->sum, AMX_PANEL, tall);
 }
