@@ -27,15 +27,15 @@ static void attention(int n, int queries, int keys, int heads, int d, double q_s
         q = kc_noise(n, 1, queries, c, q_scale), k = kc_noise(n, 1, keys, c, 1), v = kc_noise(n, 1, keys, c, 1);
     }
     double *bound = kc_scratch((size_t)n * (size_t)queries * (size_t)c, sizeof *bound);
-    double *p = kc_scratch((size_t)keys, sizeof *p), *e = kc_scratch((size_t)keys, sizeof *e);
+    struct kc_attended seen = {.n = keys, .d = d, .dv = d, .scratch = kc_scratch((size_t)keys * 3, sizeof(double))};
     for (int i = 0; i < n * heads; i++) {
         const int image = i / heads, head = i % heads;
         const double *hq = head_of(q, (int64_t)image * queries, queries, head * d, d);
-        const double *hk = head_of(k, (int64_t)image * keys, keys, head * d, d);
-        const double *hv = head_of(v, (int64_t)image * keys, keys, head * d, d);
+        seen.keys = head_of(k, (int64_t)image * keys, keys, head * d, d);
+        seen.values = head_of(v, (int64_t)image * keys, keys, head * d, d);
         for (int r = 0; r < queries; r++) {
             kc_attention_bound(bound + ((size_t)image * (size_t)queries + (size_t)r) * (size_t)c + head * d, hq + r * d,
-                               hk, NULL, hv, keys, d, d, p, e);
+                               &seen);
         }
     }
     KC_EACH(s) KC_RUN(s, attention, y.on[s], q.on[s], k.on[s], v.on[s], heads);
@@ -64,14 +64,6 @@ void check_attention(void)
     attention(1, 1100, 1100, 1, 64, 2, true);
 }
 
-/* The qkv row of a token of the padded map; behind the edges it is the bias. */
-static double padded_value(struct kc_tensor qkv, const struct kc_linear *lin, int row, int column, int channel)
-{
-    const struct s2_tensor *t = &qkv.on[KC_ORACLE];
-    if (row >= t->h || column >= t->w) return lin->b[channel];
-    return kc_value(qkv, (int64_t)row * t->w + column, channel);
-}
-
 /* The four queries of a pooling cell, or the one of a token: the largest. */
 static double query_value(struct kc_tensor qkv, int row, int column, int channel, bool pool)
 {
@@ -82,25 +74,43 @@ static double query_value(struct kc_tensor qkv, int row, int column, int channel
                 fmax(kc_value(qkv, corner + w, channel), kc_value(qkv, corner + w + 1, channel)));
 }
 
+/* The keys and values of one head of a window of the padded map: tokens of the map, then those behind its edges, all of
+ * which are the bias. */
+static struct kc_attended keys_of_window(struct kc_tensor qkv, const struct kc_linear *lin, int top, int left, int wh,
+                                         int ww, int o, int channel, int d)
+{
+    const struct s2_tensor *t = &qkv.on[KC_ORACLE];
+    const size_t n = (size_t)wh * (size_t)ww;
+    double *k = kc_scratch(n * (size_t)d, sizeof *k), *v = kc_scratch(n * (size_t)d, sizeof *v);
+    struct kc_attended seen = {.d = d, .dv = d, .keys = k, .values = v};
+    for (int row = top; row < top + wh && row < t->h; row++) {
+        for (int column = left; column < left + ww && column < t->w; column++, seen.n++) {
+            const int64_t token = (int64_t)row * t->w + column;
+            for (int c = 0; c < d; c++, k++, v++) {
+                *k = kc_value(qkv, token, o + channel + c);
+                *v = kc_value(qkv, token, 2 * o + channel + c);
+            }
+        }
+    }
+    for (seen.alike = wh * ww - seen.n; seen.n < wh * ww; seen.n++) {
+        for (int c = 0; c < d; c++, k++, v++) *k = lin->b[o + channel + c], *v = lin->b[2 * o + channel + c];
+    }
+    seen.scratch = kc_scratch(n * 3, sizeof *seen.scratch);
+    return seen;
+}
+
 /* Bounds of one head of the window whose top left token is (top, left). */
 static void one_window_bound(double *bound, struct kc_tensor qkv, const struct kc_linear *lin, struct s2_tensor y,
                              int top, int left, int wh, int ww, int channel, int d, bool pool)
 {
-    const int cell = pool ? 2 : 1, keys = wh * ww;
-    double *q = kc_scratch((size_t)d, sizeof *q), *p = kc_scratch((size_t)keys, sizeof *p);
-    double *e = kc_scratch((size_t)keys, sizeof *e);
-    double *k = kc_scratch((size_t)keys * (size_t)d, sizeof *k), *v = kc_scratch((size_t)keys * (size_t)d, sizeof *v);
-    for (int j = 0; j < keys * d; j++) {
-        const int key = j / d;
-        k[j] = padded_value(qkv, lin, top + key / ww, left + key % ww, y.c + channel + j % d);
-        v[j] = padded_value(qkv, lin, top + key / ww, left + key % ww, 2 * y.c + channel + j % d);
-    }
-    for (int i = 0; i < keys / cell / cell; i++) {
+    const int cell = pool ? 2 : 1;
+    double *q = kc_scratch((size_t)d, sizeof *q);
+    const struct kc_attended seen = keys_of_window(qkv, lin, top, left, wh, ww, y.c, channel, d);
+    for (int i = 0; i < wh * ww / cell / cell; i++) {
         const int row = top / cell + i / (ww / cell), column = left / cell + i % (ww / cell);
         if (row >= y.h || column >= y.w) continue;
         for (int c = 0; c < d; c++) q[c] = query_value(qkv, row, column, channel + c, pool);
-        kc_attention_bound(bound + (size_t)(row * y.w + column) * (size_t)y.c + channel, q, k, NULL, v, keys, d, d, p,
-                           e);
+        kc_attention_bound(bound + (size_t)(row * y.w + column) * (size_t)y.c + channel, q, &seen);
     }
 }
 

@@ -10,7 +10,7 @@
 
 static double bytes_of(struct kc_tensor t)
 {
-    return 4.0 * (double)s2_elements(t.on[T]);
+    return (double)s2_dtype_size(t.on[T].dtype) * (double)s2_elements(t.on[T]);
 }
 
 static void bench_preprocess(int width, int height, int size)
@@ -83,7 +83,7 @@ static void bench_rows(int tokens, int c)
 {
     struct kc_norm norm = kc_norm(c, 1e-6f);
     struct kc_tensor x = kc_noise(1, 1, tokens, c, 1), y = kc_noise(1, 1, tokens, c, 1),
-                     z = kc_noise(1, 1, tokens, c, 1);
+                     z = kc_noise(1, 1, tokens, c, 1), wide = kc_noise_f32(1, 1, tokens, c, 1);
     const struct kc_buffer *table = kc_floats(kc_random((size_t)tokens * (size_t)c, 1), (size_t)tokens * (size_t)c);
     if (kc_bench_wants("layer_norm")) {
         KC_BENCH("layer_norm", 0, 2 * bytes_of(x), KC_CALL(T, layer_norm, y.on[T], x.on[T], &norm.on[T], S2_ACT_NONE),
@@ -96,7 +96,8 @@ static void bench_rows(int tokens, int c)
         KC_BENCH("rope", 0, 3 * bytes_of(x), KC_CALL(T, rope, x.on[T], kc_at(table, T)), "%d x %d", tokens, c);
     }
     if (kc_bench_wants("clamp")) {
-        KC_BENCH("clamp", 0, 2 * bytes_of(x), KC_CALL(T, clamp, y.on[T], x.on[T], -32, 32), "%d x %d", tokens, c);
+        KC_BENCH("clamp", 0, bytes_of(wide) + bytes_of(y), KC_CALL(T, clamp, y.on[T], wide.on[T], -32, 32), "%d x %d",
+                 tokens, c);
     }
     kc_end();
 }
@@ -140,10 +141,11 @@ static void bench_deconv(int n, int side, int in, int out, enum s2_act act)
 static void bench_decoder_masks(int n, int side)
 {
     struct kc_tensor hyper = kc_noise(n, 1, 4, 32, 1), u = kc_noise(n, side, side, 32, 1),
-                     masks = kc_noise(n, 4, side * side, 1, 1);
-    struct kc_tensor iou = kc_noise(n, 1, 1, 4, 1), score = kc_noise(n, 1, 1, 1, 1), tokens = kc_noise(n, 1, 4, 256, 1);
-    struct kc_tensor low = kc_poison(n, 1, side * side, 1), token = kc_poison(n, 1, 1, 256),
-                     best = kc_poison(n, 1, 1, 1);
+                     masks = kc_noise_f32(n, 4, side * side, 1, 1);
+    struct kc_tensor iou = kc_noise_f32(n, 1, 1, 4, 1), score = kc_noise_f32(n, 1, 1, 1, 1),
+                     tokens = kc_noise(n, 1, 4, 256, 1);
+    struct kc_tensor low = kc_poison_f32(n, 1, side * side, 1), token = kc_poison(n, 1, 1, 256),
+                     best = kc_poison_f32(n, 1, 1, 1);
     if (kc_bench_wants("mask_logits")) {
         KC_BENCH("mask_logits", 8.0 * n * side * side * 32, bytes_of(u) + bytes_of(masks),
                  KC_CALL(T, mask_logits, masks.on[T], hyper.on[T], u.on[T]), "%d x 4 x %d^2", n, side);
@@ -164,13 +166,13 @@ static struct kc_tensor blobs(int n, int side)
     for (int i = 0; i < n * side * side; i++) {
         v[i] = (float)(6 * sin(0.05 * (i % side)) * sin(0.07 * (i / side)) + 0.5 * kc_uniform());
     }
-    return kc_tensor_of(v, n, side, side, 1);
+    return kc_f32_of(v, n, side, side, 1);
 }
 
 static void bench_masks(int n, int width, int height)
 {
     const size_t stride = ((size_t)width + 7) / 8;
-    struct kc_tensor low = blobs(n, 256), filled = kc_poison(n, 256, 256, 1), mask = kc_poison(n, 1024, 1024, 1);
+    struct kc_tensor low = blobs(n, 256), filled = kc_poison_f32(n, 256, 256, 1), mask = kc_poison(n, 1024, 1024, 1);
     const int32_t order[OBJECTS] = {0, 1, 2, 3};
     const struct kc_buffer *index = kc_buffer(order, sizeof order);
     uint8_t *bits[OBJECTS];
@@ -200,7 +202,8 @@ static void bench_masks(int n, int width, int height)
 static void bench_small(int n)
 {
     struct kc_tensor x = kc_noise(n, 1, 8, 256, 1), four = kc_poison(n, 1, 4, 256), two = kc_noise(n, 1, 2, 256, 1);
-    struct kc_tensor six = kc_noise(1, 1, 6, 256, 1), map = kc_noise(n, 64, 64, 64, 1), score = kc_noise(n, 1, 1, 1, 1);
+    struct kc_tensor six = kc_noise(1, 1, 6, 256, 1), map = kc_noise(n, 64, 64, 64, 1),
+                     score = kc_noise_f32(n, 1, 1, 1, 1);
     const struct kc_buffer *points = kc_floats(kc_random((size_t)(n * 6), 1), (size_t)(n * 6));
     const struct kc_buffer *vec = kc_floats(kc_random(1280, 1), 1280);
     if (kc_bench_wants("take")) {
@@ -245,11 +248,11 @@ static void bench_memory(int n, int memories, int pointers)
     const struct kc_buffer *pe = kc_floats(kc_random(TOKENS * DIM, 1), TOKENS * DIM),
                            *tpos = kc_floats(kc_random(7 * DIM, 1), 7 * DIM);
     const struct kc_buffer *turn = kc_floats(kc_random(TOKENS * 256, 1), TOKENS * 256);
-    struct kc_tensor at = kc_noise(n, 1, PTR_CAP, DIM, 1), q = kc_noise(n, 1, TOKENS, 256, 1),
+    struct kc_tensor at = kc_noise_f32(n, 1, PTR_CAP, DIM, 1), q = kc_noise(n, 1, TOKENS, 256, 1),
                      y = kc_poison(n, 1, TOKENS, DIM);
-    struct kc_tensor mem = kc_noise(n, 64, 64, DIM, 1), ptr = kc_noise(n, 1, 1, 256, 1);
+    struct kc_tensor mem = kc_noise(n, 64, 64, DIM, 1), ptr = kc_noise_f32(n, 1, 1, 256, 1);
     if (kc_bench_wants("bank_store")) {
-        KC_BENCH("bank_store", 0, 1.5 * bytes_of(mem),
+        KC_BENCH("bank_store", 0, bytes_of(mem) + 2.0 * (double)s2_elements(mem.on[T]),
                  KC_CALL(T, bank_store, &bank, kc_at(s, T), kc_at(p, T), mem.on[T], ptr.on[T]), "%d x 4096 x 64", n);
     }
     if (kc_bench_wants("pointer_positions")) {

@@ -9,7 +9,7 @@
 
 #define CANARY      64
 #define CANARY_BYTE 0xa5
-#define POISON_BITS 0x7fc0dead /* a quiet NaN */
+#define POISON_BITS 0x7fdedead /* a quiet NaN, and one that is nobody's default in 16 bits either */
 
 struct kc_run kc;
 
@@ -91,8 +91,9 @@ bool kc_reachable(int side)
 
 static char *fetch(const struct kc_buffer *b, int s)
 {
-    char *now = kc_scratch(b->bytes + 2 * CANARY, 1);
-    KC_CALL(s, download, now, b->base[s], b->bytes + 2 * CANARY);
+    const size_t bytes = b->on[s].bytes + 2 * CANARY;
+    char *now = kc_scratch(bytes, 1);
+    KC_CALL(s, download, now, b->on[s].base, bytes);
     kc_wait(s);
     return now;
 }
@@ -101,7 +102,7 @@ static void check_canaries(const struct kc_buffer *b, const char *now, int s)
 {
     for (size_t i = 0; i < CANARY; i++) {
         if ((uint8_t)now[i] != CANARY_BYTE) kc_fail("%s wrote %zu bytes before a buffer", side_name(s), CANARY - i);
-        if ((uint8_t)now[CANARY + b->bytes + i] != CANARY_BYTE)
+        if ((uint8_t)now[CANARY + b->on[s].bytes + i] != CANARY_BYTE)
             kc_fail("%s wrote %zu bytes behind a buffer", side_name(s), i);
     }
 }
@@ -110,7 +111,7 @@ static void check_untouched(const struct kc_buffer *b, int s, const char *how)
 {
     const char *now = fetch(b, s);
     check_canaries(b, now, s);
-    if (memcmp(now, b->host, b->bytes + 2 * CANARY) != 0) kc_fail("%s %s", side_name(s), how);
+    if (memcmp(now, b->on[s].host, b->on[s].bytes + 2 * CANARY) != 0) kc_fail("%s %s", side_name(s), how);
 }
 
 void kc_nothing_done(int side)
@@ -148,8 +149,8 @@ void kc_end(void)
     while (the_case.buffers) {
         struct kc_buffer *b = the_case.buffers;
         the_case.buffers = b->next;
-        KC_EACH(s)(kc_reachable(s) ? kc.be[s]->ops->free_host : kc.be[s]->ops->free)(kc.be[s], b->base[s]);
-        free(b->host);
+        KC_EACH(s)(kc_reachable(s) ? kc.be[s]->ops->free_host : kc.be[s]->ops->free)(kc.be[s], b->on[s].base);
+        KC_EACH(s) free(b->on[s].host);
         free(b);
     }
     while (the_case.n_scratch > 0) free(the_case.scratch[--the_case.n_scratch]);
@@ -164,27 +165,36 @@ void *kc_scratch(size_t n, size_t size)
     return the_case.scratch[the_case.n_scratch++] = p;
 }
 
-struct kc_buffer *kc_buffer(const void *content, size_t bytes)
+static void copy_in(struct kc_copy *copy, int s, const void *content, size_t bytes)
+{
+    const size_t whole = bytes + 2 * CANARY;
+    copy->bytes = bytes;
+    copy->host = malloc(whole);
+    copy->base = (kc_reachable(s) ? kc.be[s]->ops->alloc_host : kc.be[s]->ops->alloc)(kc.be[s], whole);
+    if (!copy->host || !copy->base) out_of_memory();
+    memset(copy->host, CANARY_BYTE, whole);
+    if (bytes > 0) memcpy(copy->host + CANARY, content, bytes);
+    KC_CALL(s, upload, copy->base, copy->host, whole);
+}
+
+static struct kc_buffer *new_buffer(void)
 {
     struct kc_buffer *b = calloc(1, sizeof *b);
-    if (!b || !(b->host = malloc(bytes + 2 * CANARY))) out_of_memory();
-    b->bytes = bytes;
-    memset(b->host, CANARY_BYTE, bytes + 2 * CANARY);
-    if (bytes > 0) memcpy(b->host + CANARY, content, bytes);
-    KC_EACH(s)
-    {
-        b->base[s] = (kc_reachable(s) ? kc.be[s]->ops->alloc_host : kc.be[s]->ops->alloc)(kc.be[s], bytes + 2 * CANARY);
-        if (!b->base[s]) out_of_memory();
-        KC_CALL(s, upload, b->base[s], b->host, bytes + 2 * CANARY);
-    }
+    if (!b) out_of_memory();
     b->next = the_case.buffers;
-    the_case.buffers = b;
+    return the_case.buffers = b;
+}
+
+struct kc_buffer *kc_buffer(const void *content, size_t bytes)
+{
+    struct kc_buffer *b = new_buffer();
+    KC_EACH(s) copy_in(&b->on[s], s, content, bytes);
     return b;
 }
 
 void *kc_at(const struct kc_buffer *b, int side)
 {
-    return b->base[side] + CANARY;
+    return b->on[side].base + CANARY;
 }
 
 struct kc_buffer *kc_floats(const float *v, size_t n)
@@ -201,12 +211,36 @@ float *kc_random(size_t n, double scale)
 
 /* ------------------------------------------------------------------ tensors */
 
+/* narrow: of each side's activation type, else of f32 */
+static struct kc_tensor tensor(const float *content, bool narrow, int n, int h, int w, int c)
+{
+    struct kc_tensor t = {.buffer = new_buffer()};
+    const size_t count = (size_t)n * (size_t)h * (size_t)w * (size_t)c;
+    float *value = kc_scratch(count, sizeof *value);
+    void *stored = kc_scratch(count, sizeof *value);
+    for (size_t i = 0; i < count; i++) value[i] = narrow ? kc_rounded(content[i], kc.act) : content[i];
+    KC_EACH(s)
+    {
+        const enum s2_dtype type = narrow ? kc.be[s]->act : S2_F32;
+        kc_narrow(stored, value, count, type);
+        copy_in(&t.buffer->on[s], s, stored, count * s2_dtype_size(type));
+        t.on[s] = (struct s2_tensor){kc_at(t.buffer, s), type, n, h, w, c, c};
+    }
+    return t;
+}
+
+static const float *poison(int n, int h, int w, int c)
+{
+    const size_t count = (size_t)n * (size_t)h * (size_t)w * (size_t)c;
+    const uint32_t bits = POISON_BITS;
+    float *v = kc_scratch(count, sizeof *v);
+    for (size_t i = 0; i < count; i++) memcpy(v + i, &bits, sizeof bits);
+    return v;
+}
+
 struct kc_tensor kc_tensor_of(const float *content, int n, int h, int w, int c)
 {
-    struct kc_tensor t = {0};
-    t.buffer = kc_floats(content, (size_t)n * (size_t)h * (size_t)w * (size_t)c);
-    KC_EACH(s) t.on[s] = (struct s2_tensor){kc_at(t.buffer, s), S2_F32, n, h, w, c, c};
-    return t;
+    return tensor(content, true, n, h, w, c);
 }
 
 struct kc_tensor kc_noise(int n, int h, int w, int c, double scale)
@@ -216,19 +250,29 @@ struct kc_tensor kc_noise(int n, int h, int w, int c, double scale)
 
 struct kc_tensor kc_poison(int n, int h, int w, int c)
 {
-    const size_t count = (size_t)n * (size_t)h * (size_t)w * (size_t)c;
-    uint32_t *v = kc_scratch(count, sizeof *v);
-    for (size_t i = 0; i < count; i++) v[i] = POISON_BITS;
-    struct kc_tensor t = {.buffer = kc_buffer(v, count * sizeof *v)};
-    KC_EACH(s) t.on[s] = (struct s2_tensor){kc_at(t.buffer, s), S2_F32, n, h, w, c, c};
-    return t;
+    return kc_tensor_of(poison(n, h, w, c), n, h, w, c);
 }
 
 struct kc_tensor kc_none(int n, int h, int w, int c)
 {
     struct kc_tensor t = {0};
-    KC_EACH(s) t.on[s] = (struct s2_tensor){NULL, S2_F32, n, h, w, c, c};
+    KC_EACH(s) t.on[s] = (struct s2_tensor){NULL, kc.be[s]->act, n, h, w, c, c};
     return t;
+}
+
+struct kc_tensor kc_f32_of(const float *content, int n, int h, int w, int c)
+{
+    return tensor(content, false, n, h, w, c);
+}
+
+struct kc_tensor kc_noise_f32(int n, int h, int w, int c, double scale)
+{
+    return kc_f32_of(kc_random((size_t)n * (size_t)h * (size_t)w * (size_t)c, scale), n, h, w, c);
+}
+
+struct kc_tensor kc_poison_f32(int n, int h, int w, int c)
+{
+    return kc_f32_of(poison(n, h, w, c), n, h, w, c);
 }
 
 struct kc_tensor kc_columns(struct kc_tensor t, int first, int count)
@@ -243,7 +287,7 @@ struct kc_tensor kc_shape(struct kc_tensor t, int n, int h, int w, int c)
     return t;
 }
 
-/* Place of an element in its buffer, in floats. */
+/* Place of an element in its buffer, in elements; the same on every side. */
 static size_t place(const struct kc_tensor *t, int64_t token, int c)
 {
     const struct s2_tensor *v = &t->on[KC_ORACLE];
@@ -252,22 +296,26 @@ static size_t place(const struct kc_tensor *t, int64_t token, int c)
 
 float kc_value(struct kc_tensor t, int64_t token, int c)
 {
-    return ((const float *)(t.buffer->host + CANARY))[place(&t, token, c)];
+    return ((const float *)(t.buffer->on[KC_ORACLE].host + CANARY))[place(&t, token, c)];
 }
 
 /* ------------------------------------------------------------------ weights */
 
-struct kc_linear kc_linear_of(const float *w, const float *b, int in, int out)
+/* Backends round weights to their activation type when they take them, and may round biases. */
+static const float *weights(size_t n, double scale)
 {
-    struct kc_linear l = {.w = w, .b = b, .in = in, .out = out};
-    KC_EACH(s) KC_CALL(s, linear_create, &l.on[s], w, b, in, out);
-    return l;
+    float *v = kc_random(n, scale);
+    for (size_t i = 0; i < n; i++) v[i] = kc_rounded(v[i], kc.act);
+    return v;
 }
 
 struct kc_linear kc_linear(int in, int out)
 {
-    const float *w = kc_random((size_t)in * (size_t)out, sqrt(3.0 / in));
-    return kc_linear_of(w, kc_random((size_t)out, 1), in, out);
+    struct kc_linear l = {.in = in, .out = out};
+    l.w = weights((size_t)in * (size_t)out, sqrt(3.0 / in));
+    l.b = weights((size_t)out, 1);
+    KC_EACH(s) KC_CALL(s, linear_create, &l.on[s], l.w, l.b, in, out);
+    return l;
 }
 
 void kc_linear_free(struct kc_linear *l)
@@ -278,7 +326,7 @@ void kc_linear_free(struct kc_linear *l)
 struct kc_conv kc_conv(int in, int out, int k, int stride, int pad, int groups)
 {
     const int fan = in / groups * k * k;
-    struct kc_conv c = {.w = kc_random((size_t)out * (size_t)fan, sqrt(3.0 / fan)), .b = kc_random((size_t)out, 1)};
+    struct kc_conv c = {.w = weights((size_t)out * (size_t)fan, sqrt(3.0 / fan)), .b = weights((size_t)out, 1)};
     KC_EACH(s)
     {
         c.on[s] = (struct s2_conv){in, out, k, stride, pad, groups, NULL};
@@ -302,14 +350,18 @@ struct kc_norm kc_norm(int c, float eps)
 
 /* ------------------------------------------------------------------ comparison */
 
-static void compare_element(const struct s2_tensor *v, size_t i, float got, float want, double tolerance, int s)
+/* tolerance NULL: got is what the oracle's value rounds to. Otherwise some number within the tolerance of the oracle's
+ * rounds to got. */
+static void compare_element(const struct s2_tensor *v, size_t i, float got, float want, const double *tolerance, int s)
 {
-    const double difference = fabs((double)got - want);
-    if (isnan(got) || isnan(want) || difference > tolerance) {
+    if (!tolerance) want = kc_rounded(want, v->dtype);
+    const double apart = fabs((double)got - want), half = tolerance ? kc_half_ulp(got, v->dtype) : 0;
+    const double difference = apart > half ? apart - half : 0, allowed = tolerance ? *tolerance : 0;
+    if (isnan(got) || isnan(want) || difference > allowed) {
         kc_fail("%s: token %zu channel %zu of [%d,%d,%d,%d] is %.9g, oracle %.9g, tolerance %.3g", side_name(s),
-                i / (size_t)v->c, i % (size_t)v->c, v->n, v->h, v->w, v->c, (double)got, (double)want, tolerance);
-    } else if (difference > 0 && difference / tolerance > kc.worst) {
-        kc.worst = difference / tolerance;
+                i / (size_t)v->c, i % (size_t)v->c, v->n, v->h, v->w, v->c, (double)got, (double)want, allowed + half);
+    } else if (difference > 0 && difference / allowed > kc.worst) {
+        kc.worst = difference / allowed;
     }
 }
 
@@ -318,19 +370,19 @@ static void compare_side(const struct kc_tensor *y, const double *tolerance, con
     const struct s2_tensor *v = &y->on[s];
     char *now = fetch(y->buffer, s);
     check_canaries(y->buffer, now, s);
-    const float *got = (const float *)(now + CANARY), *oracle = (const float *)(want + CANARY);
-    const float *before = (const float *)(y->buffer->host + CANARY);
-    const size_t count = (size_t)s2_elements(*v);
-    bool *inside = kc_scratch(y->buffer->bytes / sizeof(float), sizeof *inside);
+    const char *got = now + CANARY, *before = y->buffer->on[s].host + CANARY;
+    const float *oracle = (const float *)(want + CANARY);
+    const size_t size = s2_dtype_size(v->dtype), count = (size_t)s2_elements(*v), all = y->buffer->on[s].bytes / size;
+    bool *inside = kc_scratch(all, sizeof *inside);
     for (size_t i = 0; i < count; i++) {
         const size_t at = place(y, (int64_t)(i / (size_t)v->c), (int)(i % (size_t)v->c));
         inside[at] = true;
         if (!tolerance || tolerance[i] >= 0) {
-            compare_element(v, i, got[at], oracle[at], tolerance ? tolerance[i] : 0, s);
+            compare_element(v, i, kc_widened(got, at, v->dtype), oracle[at], tolerance ? tolerance + i : NULL, s);
         }
     }
-    for (size_t i = 0; i < y->buffer->bytes / sizeof(float); i++) {
-        if (!inside[i] && memcmp(got + i, before + i, sizeof *got) != 0) {
+    for (size_t i = 0; i < all; i++) {
+        if (!inside[i] && memcmp(got + i * size, before + i * size, size) != 0) {
             kc_fail("%s wrote between the channels of its output", side_name(s));
         }
     }
@@ -341,7 +393,8 @@ void kc_close(struct kc_tensor y, const double *tolerance)
     y.buffer->checked = true;
     const char *oracle = fetch(y.buffer, KC_ORACLE);
     KC_EACH(s) compare_side(&y, tolerance, oracle, s);
-    if (memcmp(fetch(y.buffer, KC_TESTED), fetch(y.buffer, KC_OTHER), y.buffer->bytes + 2 * CANARY) != 0) {
+    const size_t bytes = y.buffer->on[KC_TESTED].bytes + 2 * CANARY;
+    if (memcmp(fetch(y.buffer, KC_TESTED), fetch(y.buffer, KC_OTHER), bytes) != 0) {
         kc_fail("another number of threads gives other bytes");
     }
 }
@@ -359,7 +412,7 @@ void kc_equal_bytes(struct kc_buffer *b)
     {
         const char *now = fetch(b, s);
         check_canaries(b, now, s);
-        for (size_t i = 0; i < b->bytes; i++) {
+        for (size_t i = 0; i < b->on[s].bytes; i++) {
             if (now[CANARY + i] == oracle[CANARY + i]) continue;
             kc_fail("%s: byte %zu is %02x, oracle %02x", side_name(s), i, (uint8_t)now[CANARY + i],
                     (uint8_t)oracle[CANARY + i]);

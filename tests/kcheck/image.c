@@ -59,16 +59,18 @@ static double *conv_bound(struct kc_tensor x, struct s2_tensor y, const struct k
     for (int64_t i = 0; i < s2_elements(y); i++) {
         const int o = (int)(i % y.c), column = (int)(i / y.c % y.w), row = (int)(i / y.c / y.w % y.h);
         const int n = (int)(i / y.c / y.w / y.h);
-        double size = fabs((double)conv->b[o]);
+        double sum = conv->b[o], size = fabs(sum);
         for (int t = 0; t < d->k * d->k; t++) {
             const int ix = column * d->stride - d->pad + t % d->k, iy = row * d->stride - d->pad + t / d->k;
             if (ix < 0 || ix >= v->w || iy < 0 || iy >= v->h) continue;
             for (int c = 0; c < fan; c++) {
                 const double w = conv->w[(o * fan + c) * d->k * d->k + t];
-                size += fabs(w * kc_value(x, ((int64_t)n * v->h + iy) * v->w + ix, d->groups == 1 ? c : o));
+                const double term = w * kc_value(x, ((int64_t)n * v->h + iy) * v->w + ix, d->groups == 1 ? c : o);
+                sum += term;
+                size += fabs(term);
             }
         }
-        bound[i] = kc_gain(act) * kc_dot_bound(fan * d->k * d->k) * size + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
+        bound[i] = kc_act_pass_bound(sum, kc_dot_bound(fan * d->k * d->k) * size, act);
     }
     return bound;
 }

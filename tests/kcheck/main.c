@@ -1,5 +1,5 @@
-/* main.c - kcheck [--quick] [--bench] [--cuda] [--bf16] [--threads N] [OPERATOR...]: compares, or times, all operators
- * or those named. Closing line: N passed, N failed. */
+/* main.c - kcheck [--quick] [--bench] [--cuda | --half-plain] [--precision P] [--threads N] [OPERATOR...]: compares, or
+ * times, all operators or those named. Closing line: N passed, N failed. */
 #include "kcheck.h"
 #ifdef HAVE_CUDA
 #include "../../cuda/cuda.h"
@@ -42,10 +42,12 @@ static const struct {
 };
 #define N_OPERATORS (sizeof operators / sizeof *operators)
 
+enum device { CPU, CUDA, HALF_PLAIN };
+
 struct options {
     int threads;
-    bool cuda;
-    enum s2_dtype precision; /* of the CPU */
+    enum device device;
+    enum s2_dtype precision;
     char **names;
     int n_names;
 };
@@ -68,7 +70,13 @@ bool kc_bench_wants(const char *op)
 static int usage(const char *wrong)
 {
     fprintf(stderr,
-            "kcheck: %s\nusage: kcheck [--quick] [--bench] [--cuda] [--bf16] [--threads N] [OPERATOR...]\noperators:",
+            "kcheck: %s\n"
+            "usage: kcheck [--quick] [--bench] [--cuda | --half-plain] [--precision fp32|bf16|fp16] [--threads N] "
+            "[OPERATOR...]\n"
+            "  --cuda        the first GPU, activations of the precision; default fp32\n"
+            "  --half-plain  the oracle behind activations of the precision: a check of kcheck itself\n"
+            "  without       the CPU in fp32 on each instruction set and, where it can, in bf16, or in the precision\n"
+            "operators:",
             wrong);
     for (size_t i = 0; i < N_OPERATORS; i++) fprintf(stderr, " %s", operators[i].name);
     fprintf(stderr, "\n");
@@ -79,6 +87,19 @@ static bool is_operator(const char *name)
 {
     for (size_t i = 0; i < N_OPERATORS; i++) {
         if (strcmp(operators[i].name, name) == 0) return true;
+    }
+    return false;
+}
+
+static bool precision_of(const char *name, enum s2_dtype *out)
+{
+    static const struct {
+        const char *name;
+        enum s2_dtype type;
+    } all[] = {{"fp32", S2_F32}, {"bf16", S2_BF16}, {"fp16", S2_F16}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(all[i].name, name) == 0) *out = all[i].type;
+        if (strcmp(all[i].name, name) == 0) return true;
     }
     return false;
 }
@@ -109,40 +130,53 @@ static void close_backends(void)
 
 static const char *describe(void)
 {
+    if (options->device == HALF_PLAIN) return "oracle";
 #ifdef HAVE_CUDA
-    if (options->cuda) return cu_describe(kc.be[KC_TESTED]);
+    if (options->device == CUDA) return cu_describe(kc.be[KC_TESTED]);
 #endif
     return s2_cpu_describe(kc.be[KC_TESTED]);
 }
 
 #ifdef HAVE_CUDA
-/* The GPU twice: the same bytes are due from both. */
-static bool open_gpus(struct s2_err *err)
+static struct s2_backend *open_gpu(struct s2_err *err)
 {
-    const struct cu_options o = {.precision = S2_F32};
-    kc.be[KC_TESTED] = cu_open(&o, err);
-    if (!kc.be[KC_TESTED] || kc.bench) return kc.be[KC_TESTED] != NULL;
-    kc.be[KC_ORACLE] = s2_plain_open(err);
-    kc.be[KC_OTHER] = cu_open(&o, err);
-    return kc.be[KC_ORACLE] && kc.be[KC_OTHER];
+    const struct cu_options o = {.precision = options->precision};
+    return cu_open(&o, err);
+}
+#else
+static struct s2_backend *open_gpu(struct s2_err *err)
+{
+    s2_fail(err, S2_E_DEVICE, "this build has no CUDA backend");
+    return NULL;
 }
 #endif
 
+static struct s2_backend *open_device(int threads, struct s2_err *err)
+{
+    switch (options->device) {
+    case CUDA: return open_gpu(err);
+    case HALF_PLAIN: return kc_half_plain_open(options->precision, err);
+    case CPU: break;
+    }
+    return s2_cpu_open(threads, options->precision, err);
+}
+
+/* The tested device twice: the same bytes are due from both, from a CPU on any number of threads. */
 static bool open_backends(struct s2_err *err)
 {
-#ifdef HAVE_CUDA
-    if (options->cuda) return open_gpus(err);
-#endif
-
     /* more than one thread where it is compared, so that its work is cut */
-    const enum s2_dtype precision = options->precision;
-    kc.be[KC_TESTED] = s2_cpu_open(kc.bench || options->threads ? options->threads : 3, precision, err);
+    kc.be[KC_TESTED] = open_device(kc.bench || options->threads ? options->threads : 3, err);
     if (!kc.be[KC_TESTED]) return false;
+    kc.act = kc.be[KC_TESTED]->act;
+    kc.gpu = options->device != CPU;
     /* AMX multiplies bf16, for fp32 the two parts of a split number */
-    kc.operand = precision == S2_BF16 ? 0x1p-8 : strstr(describe(), "AMX") ? 0x1p-16 : 0;
+    kc.operand = options->device != CPU          ? 0
+                 : options->precision == S2_BF16 ? 0x1p-8
+                 : strstr(describe(), "AMX")     ? 0x1p-16
+                                                 : 0;
     if (kc.bench) return true;
     kc.be[KC_ORACLE] = s2_plain_open(err);
-    kc.be[KC_OTHER] = s2_cpu_open(1, precision, err);
+    kc.be[KC_OTHER] = open_device(1, err);
     return kc.be[KC_ORACLE] && kc.be[KC_OTHER];
 }
 
@@ -156,7 +190,7 @@ static void run_bench(void)
 static bool check_once(struct s2_err *err)
 {
     if (!open_backends(err)) return false;
-    printf("-- %s\n", describe());
+    printf("-- %s, activations %s\n", describe(), s2_dtype_name(kc.act));
     run_checks();
     close_backends();
     return true;
@@ -166,7 +200,7 @@ static bool check_once(struct s2_err *err)
 static bool check_instruction_sets(struct s2_err *err)
 {
     static const char *const levels[] = {"amx", "avx512", "avx2", "base"};
-    if (options->cuda || options->precision != S2_F32 || getenv("SAM2TRACK_CPU")) return check_once(err);
+    if (options->device != CPU || options->precision != S2_F32 || getenv("SAM2TRACK_CPU")) return check_once(err);
     struct s2_backend *half = s2_cpu_open(1, S2_BF16, NULL);
     if (half) {
         half->ops->close(half);
@@ -197,12 +231,12 @@ int main(int argc, char **argv)
             kc.quick = true;
         } else if (strcmp(argv[i], "--bench") == 0) {
             kc.bench = true;
-#ifdef HAVE_CUDA
         } else if (strcmp(argv[i], "--cuda") == 0) {
-            o.cuda = true;
-#endif
-        } else if (strcmp(argv[i], "--bf16") == 0) {
-            o.precision = S2_BF16;
+            o.device = CUDA;
+        } else if (strcmp(argv[i], "--half-plain") == 0) {
+            o.device = HALF_PLAIN;
+        } else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc) {
+            if (!precision_of(argv[++i], &o.precision)) return usage(argv[i]);
         } else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
             o.threads = atoi(argv[++i]);
         } else if (is_operator(argv[i])) {

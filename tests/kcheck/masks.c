@@ -46,7 +46,7 @@ static void deconv2(int n, int h, int w, int in, int out, int skip_n, enum s2_ac
     struct kc_linear lin = kc_linear(in, 4 * out);
     struct kc_tensor x = kc_noise(n, h, w, in, 1), y = kc_poison(n, 2 * h, 2 * w, out);
     struct kc_tensor skip = skip_n ? kc_noise(skip_n, 2 * h, 2 * w, out, 1) : kc_none(1, 2 * h, 2 * w, out);
-    const double *product = kc_product_bound(x, &lin, S2_ACT_NONE);
+    const double *product = kc_product_bound(x, &lin, S2_ACT_NONE, true);
     double *bound = kc_scratch((size_t)s2_elements(y.on[KC_ORACLE]), sizeof *bound);
     for (int64_t i = 0; i < s2_tokens(y.on[KC_ORACLE]); i++) {
         const int64_t row = i / (2 * w), column = i % (2 * w), part = row % 2 * 2 + column % 2;
@@ -54,7 +54,7 @@ static void deconv2(int n, int h, int w, int in, int out, int skip_n, enum s2_ac
         for (int c = 0; c < out; c++) {
             const double more = skip_n ? kc_value(skip, skip_n == 1 ? i % (4 * h * w) : i, c) : 0;
             const double sum = product[(from * 4 + part) * out + c] + 4 * kc.eps * fabs(more);
-            bound[i * out + c] = kc_gain(act) * sum + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
+            bound[i * out + c] = kc_act_bound(sum, act);
         }
     }
     KC_EACH(s) KC_RUN(s, deconv2, y.on[s], x.on[s], &lin.on[s], skip.on[s], act);
@@ -76,7 +76,7 @@ void check_deconv2(void)
 static void mask_logits(int n, int k, int h, int w, int c)
 {
     kc_begin("%d x %d masks of [%d,%d], %d channels", n, k, h, w, c);
-    struct kc_tensor hyper = kc_noise(n, 1, k, c, 1), u = kc_noise(n, h, w, c, 1), y = kc_poison(n, k, h * w, 1);
+    struct kc_tensor hyper = kc_noise(n, 1, k, c, 1), u = kc_noise(n, h, w, c, 1), y = kc_poison_f32(n, k, h * w, 1);
     double *bound = kc_scratch((size_t)(n * k * h * w), sizeof *bound);
     for (int i = 0; i < n * k * h * w; i++) {
         const int p = i % (h * w), mask = i / (h * w), image = mask / k;
@@ -113,9 +113,10 @@ static void choose(int n, int pixels, int inner, int edge, bool ties, bool multi
         for (int i = 1; ties && i < 4; i++) quality[b * 4 + i] = i == 1 ? 0.25f : 0.5f;
     }
     present[n - 1] = 0;
-    struct kc_tensor m = kc_tensor_of(masks, n, 4, pixels, 1), iou = kc_tensor_of(quality, n, 1, 1, 4);
-    struct kc_tensor score = kc_tensor_of(present, n, 1, 1, 1), tokens = kc_noise(n, 1, 4, 256, 1);
-    struct kc_tensor low = kc_poison(n, 1, pixels, 1), token = kc_poison(n, 1, 1, 256), best = kc_poison(n, 1, 1, 1);
+    struct kc_tensor m = kc_f32_of(masks, n, 4, pixels, 1), iou = kc_f32_of(quality, n, 1, 1, 4);
+    struct kc_tensor score = kc_f32_of(present, n, 1, 1, 1), tokens = kc_noise(n, 1, 4, 256, 1);
+    struct kc_tensor low = kc_poison_f32(n, 1, pixels, 1), best = kc_poison_f32(n, 1, 1, 1);
+    struct kc_tensor token = kc_poison(n, 1, 1, 256);
     KC_EACH(s)
     KC_RUN(s, choose, low.on[s], token.on[s], best.on[s], m.on[s], iou.on[s], score.on[s], tokens.on[s], multimask);
     kc_equal(low);
@@ -139,13 +140,15 @@ void check_choose(void)
     }
 }
 
-static void where_absent(int n, int h, int w, int c, bool replace)
+/* f32: the tensor is of f32 whatever the backend, as pointers are */
+static void where_absent(int n, int h, int w, int c, bool replace, bool f32)
 {
-    kc_begin("%dx[%d,%d,%d], replace %d", n, h, w, c, replace);
+    kc_begin("%dx[%d,%d,%d], replace %d%s", n, h, w, c, replace, f32 ? ", float32" : "");
     float *present = kc_random((size_t)n, 5);
     present[0] = 0;
     if (n > 1) present[1] = 1e-30f;
-    struct kc_tensor x = kc_noise(n, h, w, c, 1), score = kc_tensor_of(present, n, 1, 1, 1);
+    struct kc_tensor x = f32 ? kc_noise_f32(n, h, w, c, 1) : kc_noise(n, h, w, c, 1);
+    struct kc_tensor score = kc_f32_of(present, n, 1, 1, 1);
     const struct kc_buffer *vec = kc_floats(kc_random((size_t)c, 1), (size_t)c);
     KC_EACH(s) KC_RUN(s, where_absent, x.on[s], score.on[s], kc_at(vec, s), replace);
     kc_equal(x);
@@ -155,20 +158,25 @@ static void where_absent(int n, int h, int w, int c, bool replace)
 void check_where_absent(void)
 {
     for (int replace = 0; replace < 2; replace++) {
-        where_absent(1, 1, 1, 1, replace);
-        where_absent(4, 1, 1, 256, replace);
-        where_absent(4, 5, 7, 64, replace);
-        where_absent(3, 3, 3, 37, replace);
+        where_absent(1, 1, 1, 1, replace, false);
+        where_absent(4, 1, 1, 256, replace, false);
+        where_absent(4, 5, 7, 64, replace, false);
+        where_absent(3, 3, 3, 37, replace, false);
+        if (kc.act != S2_F32) where_absent(4, 1, 1, 256, replace, true);
     }
 }
 
-static void clamp(int n, int tokens, double scale, bool in_place)
+enum clamped { IN_PLACE, TO_F32, TO_ACT };
+
+static void clamp(int n, int tokens, double scale, enum clamped to)
 {
-    kc_begin("%d x %d, size %g%s", n, tokens, scale, in_place ? ", in place" : "");
+    static const char *const names[] = {", in place", "", ", to the activation type"};
+    kc_begin("%d x %d, size %g%s", n, tokens, scale, names[to]);
     float *v = kc_random((size_t)(n * tokens), scale);
     v[0] = -32;
     v[n * tokens - 1] = 32;
-    struct kc_tensor x = kc_tensor_of(v, n, 1, tokens, 1), y = in_place ? x : kc_poison(n, 1, tokens, 1);
+    struct kc_tensor x = kc_f32_of(v, n, 1, tokens, 1), y = x;
+    if (to != IN_PLACE) y = to == TO_F32 ? kc_poison_f32(n, 1, tokens, 1) : kc_poison(n, 1, tokens, 1);
     KC_EACH(s) KC_RUN(s, clamp, y.on[s], x.on[s], -32, 32);
     kc_equal(y);
     kc_end();
@@ -176,8 +184,12 @@ static void clamp(int n, int tokens, double scale, bool in_place)
 
 void check_clamp(void)
 {
-    clamp(1, 1, 1, false);
-    clamp(3, 37, 100, false);
-    clamp(2, 4096, 40, true);
-    clamp(1, 19, 1e30, true);
+    clamp(1, 1, 1, TO_F32);
+    clamp(3, 37, 100, TO_F32);
+    clamp(2, 4096, 40, IN_PLACE);
+    clamp(1, 19, 1e30, IN_PLACE);
+    if (kc.act == S2_F32) return;
+    clamp(1, 1, 1, TO_ACT);
+    clamp(3, 37, 100, TO_ACT);
+    clamp(1, 4099, 1e30, TO_ACT);
 }

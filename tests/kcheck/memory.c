@@ -38,7 +38,7 @@ static void bank_store(int n, int tokens, double scale)
     float *mem = kc_random((size_t)n * (size_t)tokens * DIM, scale);
     mem[0] = 1 + 0x1p-8f;     /* a tie: to even, down */
     mem[1] = 1 + 3 * 0x1p-8f; /* a tie: to even, up */
-    mem[2] = 0x1.fffffep127f; /* rounds to infinity */
+    mem[2] = 0x1.fffffep127f; /* rounds to infinity, in fp16 at once */
     mem[3] = -0x1p-140f;      /* subnormal */
     mem[4] = -0.0f;
     int32_t *slot = kc_scratch((size_t)n, sizeof *slot), *ptr_slot = kc_scratch((size_t)n, sizeof *ptr_slot);
@@ -48,7 +48,7 @@ static void bank_store(int n, int tokens, double scale)
     }
     const struct kc_buffer *slots = kc_buffer(slot, (size_t)n * sizeof *slot);
     const struct kc_buffer *ptr_slots = kc_buffer(ptr_slot, (size_t)n * sizeof *ptr_slot);
-    struct kc_tensor m = kc_tensor_of(mem, n, 1, tokens, DIM), ptr = kc_noise(n, 1, 1, PTR_DIM, 1);
+    struct kc_tensor m = kc_tensor_of(mem, n, 1, tokens, DIM), ptr = kc_noise_f32(n, 1, 1, PTR_DIM, 1);
     KC_EACH(s) KC_RUN(s, bank_store, &b.on[s], kc_at(slots, s), kc_at(ptr_slots, s), m.on[s], ptr.on[s]);
     kc_equal_bytes(b.spatial);
     kc_equal_bytes(b.pointers);
@@ -107,7 +107,7 @@ static void pointer_positions(int n, const int (*counts)[2], int ptr_cap, bool z
              zeros ? ", no projection" : "");
     struct table t = table_of(n, counts, 9, ptr_cap, 3, 40);
     struct kc_linear lin = kc_linear(256, DIM);
-    struct kc_tensor y = kc_poison(n, 1, ptr_cap, DIM);
+    struct kc_tensor y = kc_poison_f32(n, 1, ptr_cap, DIM);
     double *bound = kc_scratch((size_t)(n * ptr_cap * DIM), sizeof *bound);
     for (int i = 0; i < n * ptr_cap * DIM; i++) {
         const int entry = i / DIM, o = i % DIM;
@@ -134,12 +134,6 @@ void check_pointer_positions(void)
         pointer_positions(3, counts[1], 17, zeros);
     }
 }
-
-/* What memory_attention attends to, in double, with the error that f32 keys may have. */
-struct keys {
-    int count;
-    double *key, *error, *value; /* [count][256], [count][256], [count][64] */
-};
 
 struct memory_case {
     int n, side; /* entries; a memory has side * side tokens */
@@ -168,40 +162,63 @@ static double key_input(const struct memory_case *m, int b, int i, int c, double
     return m->bank.pointer[(size_t)m->table.ptr_slot[entry] * PTR_DIM + (size_t)(part * DIM + c)];
 }
 
-static struct keys keys_of(const struct memory_case *m, int b)
+/* Key `key` [PTR_DIM] of an input and the turn of its token, or NULL; its f32 error, and the independent errors in 16 bits
+ * of an input that is kept before the product and a key that is kept after the turn. */
+static void one_key(const struct memory_case *m, const double *input, const double *size, const float *turn,
+                    double *key, double *error, double *rounding)
 {
-    const int tokens = m->side * m->side, spatial = m->counts[b][0] * tokens;
-    struct keys k = {.count = spatial + 4 * m->counts[b][1]};
-    k.key = kc_scratch((size_t)k.count * PTR_DIM, sizeof *k.key);
-    k.error = kc_scratch((size_t)k.count * PTR_DIM, sizeof *k.error);
-    k.value = kc_scratch((size_t)k.count * DIM, sizeof *k.value);
-    for (int i = 0; i < k.count; i++) {
-        double *key = k.key + (size_t)i * PTR_DIM, *error = k.error + (size_t)i * PTR_DIM,
-               *value = k.value + (size_t)i * DIM;
-        double input[DIM], size[DIM], p0, p1;
+    double kept[DIM];
+    for (int c = 0; c < DIM; c++) kept[c] = kc_store_bound(input[c]);
+    for (int o = 0; o < PTR_DIM; o++) {
+        key[o] = m->kproj.b[o];
+        error[o] = kc_sum_bound(DIM) * fabs(key[o]);
+        rounding[o] = 0;
         for (int c = 0; c < DIM; c++) {
-            value[c] = key_input(m, b, i, c, &p0, &p1);
-            input[c] = value[c] + p0 + p1;
-            size[c] = fabs(value[c]) + fabs(p0) + fabs(p1);
-        }
-        for (int o = 0; o < PTR_DIM; o++) {
-            key[o] = m->kproj.b[o];
-            error[o] = kc_sum_bound(DIM) * fabs(key[o]);
-            for (int c = 0; c < DIM; c++) {
-                const double w = m->kproj.w[o * DIM + c];
-                key[o] += w * input[c];
-                error[o] += kc_dot_bound(DIM) * fabs(w) * size[c];
-            }
-        }
-        for (int o = 0; i < spatial && o < PTR_DIM; o += 2) {
-            const double a = key[o], c = key[o + 1], e = error[o] + error[o + 1] + 4 * kc.eps * (fabs(a) + fabs(c));
-            const float *turn = m->turn + (i % tokens) * PTR_DIM + o;
-            key[o] = a * turn[0] - c * turn[1];
-            key[o + 1] = a * turn[1] + c * turn[0];
-            error[o] = error[o + 1] = e;
+            const double w = m->kproj.w[o * DIM + c];
+            key[o] += w * input[c];
+            error[o] += kc_dot_bound(DIM) * fabs(w) * size[c];
+            rounding[o] += pow(w * kept[c], 2);
         }
     }
-    return k;
+    for (int o = 0; turn && o < PTR_DIM; o += 2, turn += 2) {
+        const double a = key[o], c = key[o + 1], e = error[o] + error[o + 1] + 4 * kc.eps * (fabs(a) + fabs(c));
+        key[o] = a * turn[0] - c * turn[1];
+        key[o + 1] = a * turn[1] + c * turn[0];
+        error[o] = error[o + 1] = e;
+        rounding[o] = rounding[o + 1] = fmax(rounding[o], rounding[o + 1]);
+    }
+    for (int o = 0; o < PTR_DIM; o++) rounding[o] = sqrt(rounding[o] + pow(kc_store_bound(key[o]), 2));
+}
+
+static struct kc_attended keys_of(const struct memory_case *m, int b)
+{
+    const int tokens = m->side * m->side, spatial = m->counts[b][0] * tokens, n = spatial + 4 * m->counts[b][1];
+    const size_t keys = (size_t)n * PTR_DIM, values = (size_t)n * DIM;
+    double *key = kc_scratch(keys, sizeof *key), *error = kc_scratch(keys, sizeof *error);
+    double *rounding = kc_scratch(keys, sizeof *rounding);
+    double *value = kc_scratch(values, sizeof *value), *value_rounding = kc_scratch(values, sizeof *value_rounding);
+    for (int i = 0; i < n; i++) {
+        double input[DIM], size[DIM], p0, p1;
+        for (int c = 0; c < DIM; c++) {
+            const double v = key_input(m, b, i, c, &p0, &p1);
+            value[i * DIM + c] = v;
+            value_rounding[i * DIM + c] = fabs(kc_rounded((float)v, kc.act) - v);
+            input[c] = v + p0 + p1;
+            size[c] = fabs(v) + fabs(p0) + fabs(p1);
+        }
+        const size_t at = (size_t)i * PTR_DIM;
+        one_key(m, input, size, i < spatial ? m->turn + (i % tokens) * PTR_DIM : NULL, key + at, error + at,
+                rounding + at);
+    }
+    return (struct kc_attended){.n = n,
+                                .d = PTR_DIM,
+                                .dv = DIM,
+                                .keys = key,
+                                .key_error = error,
+                                .key_rounding = kc.act == S2_F32 ? NULL : rounding,
+                                .values = value,
+                                .value_rounding = value_rounding,
+                                .scratch = kc_scratch((size_t)n * 3, sizeof(double))};
 }
 
 static double *memory_bound(const struct memory_case *m, struct kc_tensor q)
@@ -209,12 +226,10 @@ static double *memory_bound(const struct memory_case *m, struct kc_tensor q)
     const int tokens = m->side * m->side;
     double *bound = kc_scratch((size_t)m->n * (size_t)tokens * DIM, sizeof *bound), query[PTR_DIM];
     for (int b = 0; b < m->n; b++) {
-        const struct keys k = keys_of(m, b);
-        double *p = kc_scratch((size_t)k.count, sizeof *p), *e = kc_scratch((size_t)k.count, sizeof *e);
-        for (int i = 0; k.count > 0 && i < tokens; i++) {
+        const struct kc_attended seen = keys_of(m, b);
+        for (int i = 0; seen.n > 0 && i < tokens; i++) {
             for (int c = 0; c < PTR_DIM; c++) query[c] = kc_value(q, b * tokens + i, c);
-            kc_attention_bound(bound + ((size_t)b * (size_t)tokens + (size_t)i) * DIM, query, k.key, k.error, k.value,
-                               k.count, PTR_DIM, DIM, p, e);
+            kc_attention_bound(bound + ((size_t)b * (size_t)tokens + (size_t)i) * DIM, query, &seen);
         }
     }
     return bound;
@@ -241,7 +256,7 @@ static void memory_attention(int n, int side, const int (*counts)[2], double siz
     for (int i = 0; i < n * 19 * DIM; i++) {
         if (i / DIM % 19 >= counts[i / DIM / 19][1]) at[i] = NAN;
     }
-    m.positions = kc_tensor_of(at, n, 1, 19, DIM);
+    m.positions = kc_f32_of(at, n, 1, 19, DIM);
     const struct kc_buffer *pe = kc_floats(m.pe, (size_t)(tokens * DIM)), *tpos = kc_floats(m.tpos, ROWS * DIM);
     const struct kc_buffer *table = kc_floats(turn, (size_t)(tokens * PTR_DIM));
     struct kc_tensor q = kc_noise(n, 1, tokens, PTR_DIM, size), y = kc_poison(n, 1, tokens, DIM);

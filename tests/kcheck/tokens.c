@@ -9,16 +9,30 @@ static void linear(int n, int tokens, int in, int out, enum s2_act act, bool acc
 {
     kc_begin("%dx%d tokens, %d -> %d, activation %d%s, gap %d", n, tokens, in, out, act,
              accumulate ? ", accumulate" : "", gap);
+    /* without a fused way the product is kept, then activated, then added */
+    const bool kept = act == S2_ACT_GELU || act == S2_ACT_SIGMOID || (accumulate && act != S2_ACT_NONE);
     struct kc_linear l = kc_linear(in, out);
     struct kc_tensor x = kc_columns(kc_noise(n, 1, tokens, in + 2 * gap, 1), gap, in);
     struct kc_tensor y = accumulate ? kc_noise(n, 1, tokens, out + 2 * gap, 1) : kc_poison(n, 1, tokens, out + 2 * gap);
     y = kc_columns(y, gap, out);
     KC_EACH(s) KC_RUN(s, linear, y.on[s], x.on[s], &l.on[s], act, accumulate);
-    double *bound = kc_product_bound(x, &l, act);
+    double *bound = kc_product_bound(x, &l, act, kept);
     for (int64_t r = 0; accumulate && r < s2_tokens(x.on[KC_ORACLE]); r++) {
         for (int o = 0; o < out; o++) bound[r * out + o] += 2 * kc.eps * fabs((double)kc_value(y, r, o));
     }
     kc_close(y, bound);
+    kc_linear_free(&l);
+    kc_end();
+}
+
+/* To f32 whatever the backend, as scores and pointers are. */
+static void linear_to_f32(int tokens, int in, int out, enum s2_act act)
+{
+    kc_begin("%d tokens, %d -> %d in float32, activation %d", tokens, in, out, act);
+    struct kc_linear l = kc_linear(in, out);
+    struct kc_tensor x = kc_noise(1, 1, tokens, in, 1), y = kc_poison_f32(1, 1, tokens, out);
+    KC_EACH(s) KC_RUN(s, linear, y.on[s], x.on[s], &l.on[s], act, false);
+    kc_close(y, kc_product_bound(x, &l, act, false));
     kc_linear_free(&l);
     kc_end();
 }
@@ -40,6 +54,10 @@ void check_linear(void)
     linear(1, 4, 1024, 31, S2_ACT_NONE, false, 1);
     linear(1, 65, 33, 65, S2_ACT_GELU, false, 0);
     linear(1, 511, 17, 3, S2_ACT_NONE, false, 0);
+    for (int act = S2_ACT_NONE; kc.act != S2_F32 && act <= S2_ACT_SIGMOID; act++) {
+        linear_to_f32(3, 256, 4, act);
+        linear_to_f32(4, 256, 256, act);
+    }
     if (!kc.quick) linear(1, 1537, 200, 520, S2_ACT_GELU, false, 0);
 }
 
@@ -56,7 +74,7 @@ static void layer_norm(int n, int tokens, int c, float eps, enum s2_act act, dou
     struct kc_tensor x = kc_tensor_of(v, n, 1, tokens, c), y = in_place ? x : kc_poison(n, 1, tokens, c);
     double *value = kc_scratch(count, sizeof *value), *bound = kc_scratch(count, sizeof *bound);
     kc_norm_bound(x, &norm, value, bound);
-    for (size_t i = 0; i < count; i++) bound[i] = kc_gain(act) * bound[i] + (act == S2_ACT_SIGMOID ? 8 * kc.eps : 0);
+    for (size_t i = 0; i < count; i++) bound[i] = kc_act_bound(bound[i], act);
     KC_EACH(s) KC_RUN(s, layer_norm, y.on[s], x.on[s], &norm.on[s], act);
     kc_close(y, bound);
     kc_end();
@@ -89,6 +107,7 @@ static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with
     double *bound = kc_scratch(size, sizeof *bound), *inner = kc_scratch((size_t)hidden, sizeof *inner);
     double *size_of = kc_scratch((size_t)hidden, sizeof *size_of);
     if (with_norm) kc_norm_bound(x, &norm, value, error);
+    for (size_t i = 0; with_norm && i < size; i++) error[i] += kc_store_bound(value[i]);
     for (size_t i = 0; !with_norm && i < size; i++) value[i] = kc_value(x, (int64_t)i / c, (int)(i % (size_t)c));
     for (size_t r = 0; r < rows; r++) {
         for (int h = 0; h < hidden; h++) {
@@ -99,8 +118,8 @@ static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with
                 terms += fabs(w * v);
                 given += pow(w * error[r * (size_t)c + (size_t)i], 2);
             }
-            inner[h] = kc_gain(act) * (kc_dot_bound(c) * terms + 2 * sqrt(given));
             size_of[h] = fabs(sum); /* at least |act(sum)| */
+            inner[h] = kc_act_pass_bound(sum, kc_dot_bound(c) * terms + 2 * sqrt(given), act) + kc_store_bound(sum);
         }
         for (int o = 0; o < c; o++) {
             double terms = fabs((double)fc2.b[o]) + fabs((double)kc_value(y, (int64_t)r, o)), given = 0;
@@ -246,7 +265,7 @@ static void scatter(int n, int h, int w, int c, int rows)
     int32_t *index = kc_scratch((size_t)n, sizeof *index);
     for (int i = 0; i < n; i++) index[i] = i % 3 == 1 ? -1 : rows - 1 - 2 * i;
     const struct kc_buffer *at = kc_buffer(index, (size_t)n * sizeof *index);
-    struct kc_tensor x = kc_noise(n, h, w, c, 1), y = kc_noise(rows, h, w, c, 1);
+    struct kc_tensor x = kc_noise_f32(n, h, w, c, 1), y = kc_noise_f32(rows, h, w, c, 1);
     KC_EACH(s) KC_RUN(s, scatter, y.on[s], x.on[s], kc_at(at, s));
     kc_equal(y);
     kc_end();

@@ -50,13 +50,13 @@ static struct kc_tensor map_of(enum pattern kind, int n, int h, int w)
 {
     float *v = kc_scratch((size_t)n * (size_t)h * (size_t)w, sizeof *v);
     for (int i = 0; i < n * h * w; i++) v[i] = pattern_value(kind, i % w, i / w % h, w, h);
-    return kc_tensor_of(v, n, h, w, 1);
+    return kc_f32_of(v, n, h, w, 1);
 }
 
 static void fill_holes(enum pattern kind, int n, int h, int w, int area, bool in_place)
 {
     kc_begin("%s, %dx[%d,%d], area %d%s", names[kind], n, h, w, area, in_place ? ", in place" : "");
-    struct kc_tensor x = map_of(kind, n, h, w), y = in_place ? x : kc_poison(n, h, w, 1);
+    struct kc_tensor x = map_of(kind, n, h, w), y = in_place ? x : kc_poison_f32(n, h, w, 1);
     KC_EACH(s) KC_RUN(s, fill_holes, y.on[s], x.on[s], area);
     kc_equal(y);
     kc_end();
@@ -90,7 +90,7 @@ struct video {
 static void clear_gaps(const struct kc_buffer *bits, size_t row, size_t stride, int side)
 {
     uint8_t *v = kc_at(bits, side);
-    for (size_t i = 0; i < bits->bytes; i++) {
+    for (size_t i = 0; i < bits->on[side].bytes; i++) {
         if (i % stride >= row) v[i] = 0;
     }
 }
