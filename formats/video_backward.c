@@ -23,30 +23,29 @@ void fmt_backward_free(struct fmt_backward *b)
     for (int i = 0; i < FMT_BACKWARD_MOST; i++) av_frame_free(&b->frame[i]);
 }
 
-/* The frame with this time, -1: none. */
-static int64_t frame_at(const struct fmt_index *x, int64_t stamp)
+/* The frame up to `last` that has this time and is this picture, -1: none. */
+static int64_t frame_at(const struct fmt_index *x, int64_t last, int64_t stamp, uint64_t hash)
 {
-    int64_t low = 0, high = x->count;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (x->frame[middle].stamp < stamp)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < x->count && x->frame[low].stamp == stamp ? low : -1;
+    while (last >= 0 && (x->frame[last].stamp != stamp || x->frame[last].hash != hash)) last--;
+    return last;
 }
 
-/* Reads on until the wanted frames have come. From the start of the clip frames are told by their count; after
- * seeking by their time, and they must be the pictures of the first pass. */
+/* Reads on until the wanted frames have come. From the start of the clip frames are told by their count. After seeking
+ * the first one is told by its time, and each must be the picture of the first pass: what comes before that (a key
+ * frame may need earlier ones) is passed over, behind it nothing else may come. */
 static bool collect(struct fmt_backward *b, AVFrame *f, int64_t high, bool from_start)
 {
+    const struct fmt_index *x = b->index;
     const int64_t stride = b->v->options.stride;
-    int64_t next = b->low, number = 0;
+    int64_t next = b->low, at = -1;
+    bool known = from_start;
     for (int64_t pts; next <= high && fmt_stream_read(&b->v->stream, f, &pts); av_frame_unref(f)) {
-        int64_t at = from_start ? number++ : frame_at(b->index, f->best_effort_timestamp);
+        const uint64_t hash = from_start ? 0 : fmt_picture_hash(f);
+        at = known ? at + 1 : frame_at(x, next, f->best_effort_timestamp, hash);
+        if (known && !from_start && (at >= x->count || hash != x->frame[at].hash)) break;
+        if (!known && f->best_effort_timestamp > x->frame[next].stamp) break; /* too late */
+        known = at >= 0;
         if (at < next) continue;
-        if (at > next || (!from_start && fmt_picture_hash(f) != b->index->frame[at].hash)) break;
         AVFrame *to = b->frame[(next - b->low) / stride];
         av_frame_unref(to);
         av_frame_move_ref(to, f);
@@ -59,11 +58,13 @@ static bool collect(struct fmt_backward *b, AVFrame *f, int64_t high, bool from_
 static bool seek(struct fmt_backward *b, int64_t key)
 {
     struct fmt_stream *s = &b->v->stream;
-    if (av_seek_frame(s->in->format, s->stream->index, b->index->frame[key].stamp, AVSEEK_FLAG_BACKWARD) < 0)
+    const int64_t stamp = b->index->frame[key].stamp;
+    b->at_start = false;
+    if (stamp == AV_NOPTS_VALUE || av_seek_frame(s->in->format, s->stream->index, stamp, AVSEEK_FLAG_BACKWARD) < 0)
         return false;
     avcodec_flush_buffers(s->decoder);
     av_frame_free(&s->first);
-    s->packets_end = s->frames_end = b->at_start = false;
+    s->packets_end = s->frames_end = false;
     return true;
 }
 
@@ -91,7 +92,7 @@ enum s2_status fmt_backward_fill(struct fmt_backward *b, int64_t low, int64_t hi
     b->low = low;
     /* a key frame may need what comes before it (open groups of pictures, gradual refresh): then an earlier one */
     int64_t key = key_before(b->index, low);
-    for (int i = 0; i < TRIES && key > 0 && !found && b->index->ordered && b->misses < MAX_MISSES; i++) {
+    for (int i = 0; i < TRIES && key > 0 && !found && b->misses < MAX_MISSES; i++) {
         found = seek(b, key) && collect(b, f, high, false);
         if (!found) key = key_before(b->index, key - 1);
     }

@@ -53,10 +53,7 @@ static enum s2_status append(struct fmt_index *x, size_t *capacity, const AVFram
         x->frame = frame;
         *capacity = grown;
     }
-    int64_t stamp = f->best_effort_timestamp;
-    bool follows = stamp != AV_NOPTS_VALUE && (x->count == 0 || stamp > x->frame[x->count - 1].stamp);
-    x->ordered &= follows;
-    x->frame[x->count++] = (struct fmt_indexed){stamp, pts, fmt_picture_hash(f), is_key(f)};
+    x->frame[x->count++] = (struct fmt_indexed){f->best_effort_timestamp, pts, fmt_picture_hash(f), is_key(f)};
     return S2_OK;
 }
 
@@ -72,7 +69,6 @@ static enum s2_status scan(struct fmt_index *x, struct fmt_input *in, const stru
     int width = 0, height = 0;
     bool stop = false;
     if (!f) status = s2_no_memory(err, "a frame", sizeof(AVFrame));
-    x->ordered = true;
     x->base = stream.clock.base;
     for (int64_t pts; !status && !(o->end >= 0 && x->count > o->end) && !stop; av_frame_unref(f)) {
         int w, h;

@@ -15,7 +15,6 @@ struct fmt_index {
     bool is_stills;
     int64_t count;             /* frames before the end, before damage that ends the clip, or the end of the range */
     struct fmt_indexed *frame; /* [count] of a container; NULL for stills */
-    bool ordered;              /* stamps increase from frame to frame: a frame can be told by its own */
     AVRational base;           /* of pts */
     struct s2_err end;         /* what was wrong with the clip, status S2_OK: nothing */
 };

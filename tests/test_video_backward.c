@@ -107,7 +107,10 @@ Test(video_backward, more_frames_than_the_buffer_holds)
 {
     static const struct {
         const char *name, *codec;
-    } kinds[] = {{"a.mp4", "libx264"}, {"b.h264", "libx264"}, {"c.mkv", "mpeg4"}};
+        int gop;
+    } kinds[] = {{"a.mp4", "libx264", 100},  {"b.h264", "libx264", 100}, {"c.mkv", "mpeg4", 100},
+                 {"d.ts", "libx264", 12},    {"e.avi", "mpeg4", 12},     {"f.mkv", "libx264", 15},
+                 {"g.mpg", "mpeg2video", 12}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (!make_clip_has_encoder(kinds[i].codec)) continue;
         /* 1.5 MiB a frame and 8 of them at least: about 80 fit */
@@ -116,7 +119,7 @@ Test(video_backward, more_frames_than_the_buffer_holds)
                                                                     .width = 1280,
                                                                     .height = 720,
                                                                     .frames = 120,
-                                                                    .gop = 100}),
+                                                                    .gop = kinds[i].gop}),
                        (struct fmt_video_options){.end = -1, .stride = 1});
     }
 }
