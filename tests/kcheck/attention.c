@@ -43,6 +43,28 @@ static void attention(int n, int queries, int keys, int heads, int d, double q_s
     kc_end();
 }
 
+/* Each blocking with its last block full, nearly empty and absent; keys enough to be split. */
+static void attention_of_gpus(void)
+{
+    attention(1, 1, 4096, 4, 16, 2, false);
+    attention(4, 8, 4096, 8, 16, 2, false);
+    attention(1, 64, 4096, 2, 32, 2, false);
+    attention(2, 1024, 1, 4, 16, 1, false);
+    attention(1, 1024, 7, 8, 16, 2, false);
+    attention(1, 1024, 64, 2, 32, 1, false);
+    attention(1, 129, 4096, 1, 72, 2, false);
+    attention(2, 128, 1000, 2, 56, 2, false);
+    attention(1, 1024, 1000, 2, 64, 2, false);
+    attention(1, 1024, 257, 2, 80, 20, false);
+    attention(1, 1024, 65, 3, 96, 2, false);
+    attention(1, 200, 1000, 2, 96, 40, false);
+    attention(3, 127, 127, 4, 96, 2, true);
+    attention(1, 63, 1000, 1, 256, 2, false);
+    attention(2, 200, 1000, 1, 256, 2, false);
+    attention(1, 1024, 1024, 1, 256, 3, true);
+    attention(1, 1, 257, 1, 256, 1, false);
+}
+
 void check_attention(void)
 {
     attention(1, 1, 1, 1, 16, 1, false);
@@ -59,9 +81,23 @@ void check_attention(void)
     attention(1, 37, 37, 4, 96, 2, true);
     attention(1, 19, 77, 2, 32, 300, false);
     attention(1, 5, 300, 1, 256, 40, false);
+    /* around the blocks of tensor cores: 64 or 128 queries, 16 to 128 keys, channels in sixteens */
+    attention(2, 1, 63, 3, 16, 1, false);
+    attention(1, 7, 64, 2, 32, 2, false);
+    attention(1, 63, 65, 2, 56, 1, false);
+    attention(1, 64, 127, 1, 64, 2, false);
+    attention(1, 65, 128, 2, 72, 1, false);
+    attention(1, 127, 129, 1, 80, 1, false);
+    attention(1, 128, 63, 2, 96, 2, false);
+    attention(1, 129, 64, 1, 256, 1, false);
     if (kc.quick) return;
     attention(1, 64, 2500, 2, 96, 2, false);
     attention(1, 1100, 1100, 1, 64, 2, true);
+    attention(2, 200, 257, 1, 64, 1, false);
+    attention(1, 65, 1000, 2, 32, 1, false);
+    attention(1, 128, 257, 1, 80, 3, false);
+    attention(2, 65, 129, 1, 256, 2, false);
+    if (kc.gpu) attention_of_gpus();
 }
 
 /* The four queries of a pooling cell, or the one of a token: the largest. */
@@ -136,6 +172,23 @@ static void window_attention(int h, int w, int heads, int d, int window, bool po
     kc_end();
 }
 
+static void window_attention_of_gpus(void)
+{
+    static const int channels[] = {16, 32, 56, 64, 72, 80, 96};
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        const int d = channels[i];
+        window_attention(26, 18, 3, d, 8, false, 2);
+        window_attention(18, 26, 2, d, 8, true, 2);
+        window_attention(16, 30, 3, d, 14, false, 1);
+        window_attention(30, 16, 2, d, 14, true, 1);
+        window_attention(15, 29, 2, d, 14, false, 30);
+        window_attention(20, 34, 2, d, 16, false, 2);
+        window_attention(34, 18, 3, d, 16, true, 2);
+    }
+    window_attention(64, 64, 2, 96, 8, false, 1);
+    window_attention(32, 30, 2, 96, 0, true, 2);
+}
+
 void check_window_attention(void)
 {
     window_attention(16, 16, 1, 96, 8, false, 1);
@@ -156,5 +209,15 @@ void check_window_attention(void)
     window_attention(9, 11, 4, 96, 0, false, 2);
     window_attention(1, 1, 2, 56, 0, false, 1);
     window_attention(10, 10, 1, 72, 0, false, 40);
-    if (!kc.quick) window_attention(32, 32, 2, 96, 0, false, 2);
+    /* edges of the map inside the last windows, to the right and below */
+    window_attention(12, 20, 3, 64, 8, false, 1);
+    window_attention(20, 12, 2, 80, 8, true, 1);
+    window_attention(10, 30, 2, 16, 8, false, 2);
+    window_attention(16, 18, 2, 56, 14, true, 2);
+    window_attention(18, 17, 1, 80, 16, false, 1);
+    window_attention(18, 20, 2, 32, 16, true, 1);
+    if (kc.quick) return;
+    window_attention(32, 32, 2, 96, 0, false, 2);
+    window_attention(17, 15, 2, 72, 14, false, 2);
+    if (kc.gpu) window_attention_of_gpus();
 }

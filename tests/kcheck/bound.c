@@ -8,10 +8,10 @@
  * product misses 2^-17 of its size on average. Such errors are independent, so a sum of K alike terms has sqrt(K) of
  * them; the bound is twice the largest for one term and about five times the deviation for many.
  *
- * Activations of 16 bits are rounded where an operator keeps one: by half an ulp, which is at most 2^-8 of the number in
- * bf16, 2^-11 or 2^-25 in fp16. Of an operator's output kc_close takes care; here are the numbers that an operator may
- * keep on its way. Independent ones add up to at most twice the root of the sum of their squares, which for many is
- * about five times the deviation and for up to four is no less than their sum. */
+ * Activations of 16 bits are rounded where an operator keeps one: by half an ulp, which is at most 2^-8 of the number
+ * in bf16, in fp16 2^-11 of it or 2^-25. Of an operator's output kc_close takes care; here are the numbers that an
+ * operator may keep on its way. Independent ones add up to at most twice the root of the sum of their squares, which
+ * for many is about five times the deviation and for up to four no less than their sum. */
 #include "kcheck.h"
 
 #include <math.h>

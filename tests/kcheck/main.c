@@ -245,6 +245,7 @@ int main(int argc, char **argv)
             return usage(argv[i]);
         }
     }
+    if (o.device == CPU && o.precision == S2_F16) return usage("fp16 is for --cuda and --half-plain");
     kc.eps = 0x1p-24;
     struct s2_err err = {0};
     const bool ran = kc.bench ? open_backends(&err) : check_instruction_sets(&err);

@@ -162,8 +162,8 @@ static double key_input(const struct memory_case *m, int b, int i, int c, double
     return m->bank.pointer[(size_t)m->table.ptr_slot[entry] * PTR_DIM + (size_t)(part * DIM + c)];
 }
 
-/* Key `key` [PTR_DIM] of an input and the turn of its token, or NULL; its f32 error, and the independent errors in 16 bits
- * of an input that is kept before the product and a key that is kept after the turn. */
+/* The key [PTR_DIM] of an input and the turn of its token, or NULL; its f32 error, and the independent errors in 16
+ * bits of an input that is kept before the product and a key that is kept after the turn. */
 static void one_key(const struct memory_case *m, const double *input, const double *size, const float *turn,
                     double *key, double *error, double *rounding)
 {
@@ -268,11 +268,27 @@ static void memory_attention(int n, int side, const int (*counts)[2], double siz
     kc_end();
 }
 
+/* 64, 256, 400 and 1024 tokens: whole and broken blocks of queries, tiles of keys that cross from one memory to the
+ * next and into the pointers */
+static void memory_attention_of_gpus(void)
+{
+    static const int few[][2] = {{1, 16}, {4, 3}, {0, 16}}, many[][2] = {{7, 16}, {0, 0}, {5, 1}};
+    static const int pointers[][2] = {{0, 9}, {2, 0}, {1, 1}}, one[][2] = {{2, 16}}, plain[][2] = {{7, 0}};
+    memory_attention(3, 8, many, 2);
+    memory_attention(2, 8, pointers, 1);
+    memory_attention(3, 16, many, 1);
+    memory_attention(1, 16, plain, 2);
+    memory_attention(3, 20, few, 1);
+    memory_attention(2, 20, pointers, 10);
+    memory_attention(1, 32, one, 1);
+    memory_attention(3, 32, pointers, 1);
+}
+
 void check_memory_attention(void)
 {
     static const int one[][2] = {{1, 1}}, pointer[][2] = {{0, 1}}, spatial[][2] = {{1, 0}}, full[][2] = {{7, 16}};
     static const int mixed[][2] = {{1, 1}, {7, 16}, {0, 3}, {9, 19}}, two[][2] = {{3, 0}, {8, 17}};
-    static const int nothing[][2] = {{0, 0}, {2, 1}, {0, 0}};
+    static const int nothing[][2] = {{0, 0}, {2, 1}, {0, 0}}, ends[][2] = {{2, 0}, {0, 0}, {1, 16}};
     memory_attention(1, 1, one, 1);
     memory_attention(1, 4, pointer, 1);
     memory_attention(1, 5, spatial, 2);
@@ -281,7 +297,9 @@ void check_memory_attention(void)
     memory_attention(3, 6, mixed, 30);
     memory_attention(2, 8, two, 1);
     memory_attention(3, 5, nothing, 1);
+    memory_attention(3, 8, ends, 1);
     if (kc.quick) return;
     memory_attention(2, 16, mixed, 2);
     memory_attention(1, 20, full, 1);
+    if (kc.gpu) memory_attention_of_gpus();
 }
