@@ -68,8 +68,19 @@ AMX_INLINE void finish(struct block *b, int count)
     }
 }
 
+/* Memory that later blocks read, fetched to the second-level cache a few lines a phase. */
+struct fetch {
+    const char *next;
+    int lines;
+};
+
+AMX_INLINE void fetch(struct fetch *f)
+{
+    for (int i = 0; i < f->lines; i++, f->next += 64) __builtin_prefetch(f->next, 0, 2);
+}
+
 AMX_INLINE void multiply(struct block *next, struct block *last, const char *a, ptrdiff_t a_tile, const char *b,
-                         int steps, const int tall)
+                         int steps, struct fetch ahead, const int tall)
 {
     const ptrdiff_t a_step = AMX_PARTS * AMX_TILE, b_step = 2 * a_step;
     const int pace = (last->rows + steps * AMX_PHASES - 1) / (steps * AMX_PHASES);
@@ -78,6 +89,7 @@ AMX_INLINE void multiply(struct block *next, struct block *last, const char *a, 
         UNROLL
         for (int phase = 0; phase < AMX_PHASES; phase++) {
             amx_phase(a, a + a_tile, b, tall, phase);
+            fetch(&ahead);
             finish(last, pace);
         }
     }
@@ -101,10 +113,15 @@ static void products(const char *a, int m, const struct target *t)
     struct block last = {.sum = sums[1]};
     const int steps = amx_up(t->depth, AMX_K) / AMX_K, out_steps = amx_up(t->columns, AMX_K) / AMX_K;
     const ptrdiff_t a_tile = (ptrdiff_t)steps * AMX_PARTS * AMX_TILE;
+    const int groups = (m + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS);
+    const bool large = amx_right_size(t->columns, t->depth) > 512 << 10; /* not soon in the cache as a whole */
+    const int lines = (2 * AMX_PARTS * AMX_TILE / 64 + groups * AMX_PHASES - 1) / (groups * AMX_PHASES);
     for (int j = 0; j < t->columns; j += AMX_PANEL) {
         const char *b =
             (const char *)t->w->packed + amx_right_size(t->first + j, t->w->in) + amx_right_size(AMX_PANEL, t->k);
-        for (int i = 0; i < m; i += 2 * AMX_ROWS) {
+        const bool more = large && j + AMX_PANEL < t->columns;
+        struct fetch ahead = {b + amx_right_size(AMX_PANEL, t->w->in), more ? lines : 0};
+        for (int i = 0; i < m; i += 2 * AMX_ROWS, ahead.next += steps * AMX_PHASES * lines * 64) {
             struct block next = {.sum = last.sum == sums[0] ? sums[1] : sums[0],
                                  .bias = t->bias ? t->w->bias + t->first + j : NULL,
                                  .c = t->left ? NULL : t->c + i * t->ldc + j,
@@ -117,9 +134,9 @@ static void products(const char *a, int m, const struct target *t)
             if (t->left) next.left = t->left + ((ptrdiff_t)i / AMX_ROWS * out_steps + j / AMX_K) * AMX_PARTS * AMX_TILE;
             const char *rows = a + i / AMX_ROWS * a_tile;
             if (next.rows > AMX_ROWS)
-                multiply(&next, &last, rows, a_tile, b, steps, 2);
+                multiply(&next, &last, rows, a_tile, b, steps, ahead, 2);
             else
-                multiply(&next, &last, rows, a_tile, b, steps, 1);
+                multiply(&next, &last, rows, a_tile, b, steps, ahead, 1);
             finish(&last, last.rows);
             last = next;
         }

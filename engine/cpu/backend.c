@@ -160,7 +160,7 @@ struct s2_backend *s2_cpu_open(int threads, enum s2_dtype precision, struct s2_e
         free(cpu);
         return NULL;
     }
-    cpu->base.band_tokens = 2048 * (cpu->threads > 2 ? cpu->threads : 2); /* the band's maps stay in the caches */
+    cpu->base.band_tokens = 512 * (cpu->threads > 2 ? cpu->threads : 2); /* the band's maps stay in the caches */
     snprintf(cpu->text, sizeof cpu->text, "%s, %d thread%s", cpu->kern->name, cpu->threads,
              cpu->threads == 1 ? "" : "s");
     return &cpu->base;
