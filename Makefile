@@ -19,13 +19,13 @@ LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(cuda_libs) -lm -lz
 link = $(CC) $(CFLAGS) $(EXTRA) -fopenmp -pthread
 
 # With a CUDA toolkit (CUDA_HOME, or nvcc on the PATH) the GPU backend is built in; CUDA= leaves it out. Code for
-# Ampere and Hopper, and PTX for what comes after; CUDA_ARCH=90 builds for one GPU alone.
+# Ampere (and Ada) and Hopper, and PTX of the first for what comes after; CUDA_ARCH=90a builds for one GPU alone.
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null)))
 CUDA ?= $(if $(wildcard $(CUDA_HOME)/bin/nvcc),1)
-CUDA_ARCH ?= 80 90
+CUDA_ARCH ?= 80 90a
 cuda_src := $(if $(CUDA),$(wildcard cuda/*.cu))
 cuda_gen := $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
-	-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
+	-gencode arch=compute_$(patsubst %a,%,$(firstword $(CUDA_ARCH))),code=compute_$(patsubst %a,%,$(firstword $(CUDA_ARCH)))
 cuda_flags = -std=c++17 -O3 -Xcompiler -Wall,-O2,-fno-strict-aliasing $(cuda_gen)
 cuda_cflags := $(if $(CUDA),-DHAVE_CUDA)
 cuda_libs := $(if $(CUDA),$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a $(CUDA_HOME)/targets/x86_64-linux/lib/libcudart_static.a)) -ldl -lrt -lstdc++)

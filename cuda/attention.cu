@@ -1,5 +1,6 @@
 /* attention.cu - multi-head attention: self attention of the memory layers, the decoder's two ways, Hiera's global
  * blocks. */
+#include "flash_bulk.cuh"
 #include "rows.cuh"
 #include "flash_f32.cuh"
 
@@ -74,6 +75,36 @@ template <class B> static bool attend(struct s2_backend *be, struct attention a)
     return true;
 }
 
+/* Many keys on Hopper: keys and values are laid out as tiles first. false: not on this device */
+template <class B> static bool attend_bulk(struct s2_backend *be, struct attention a)
+{
+    using T = typename B::T;
+    using Source = cu_rows<T>;
+    if (!bulk_fits<B, Source>(be, "attention")) return be->skip;
+    const int problems = a.q.n * a.heads, splits = bulk_splits<B>(be, problems, a.queries, a.keys, a.d);
+    const size_t key_bytes = bulk_key_bytes<B>(problems, a.keys), value_bytes = bulk_value_bytes<B>(problems, a.keys);
+    const int64_t rows = (int64_t)problems * a.queries;
+    const size_t partial = (flash_partial_bytes(splits, rows, a.d) + 255) / 256 * 256;
+    char *scratch = (char *)cu_scratch(be, key_bytes + value_bytes + partial + packed_bytes(a.q) + packed_bytes(a.k) +
+                                               packed_bytes(a.v));
+    if (!scratch) return true;
+    char *rest = scratch + key_bytes + value_bytes + partial;
+    pack<T>(be, &a.q, &rest);
+    pack<T>(be, &a.k, &rest);
+    pack<T>(be, &a.v, &rest);
+    if (be->skip) return true;
+
+    const Source src = source_of<T>(a);
+    T *keys = (T *)scratch, *values = (T *)(scratch + key_bytes);
+    const int tiles = cu_blocks(a.keys, B::BN);
+    const dim3 grid(cu_blocks(B::BN * (B::D + B::DV) / 8, 256), tiles, problems);
+    bulk_tile_rows<B, Source><<<grid, 256, 0, cu_of(be)->stream>>>(src, keys, values, tiles);
+    if (!CU_LAUNCHED(be, "attention")) return true;
+    const flash_partial part = flash_partial_at(scratch + key_bytes + value_bytes, splits, rows, a.d);
+    bulk_launch<B>(be, src, bulk_tiles<T>{keys, values, tiles}, part, splits, problems, "attention");
+    return true;
+}
+
 /* Heads of up to 32 channels, the decoder's. Few queries, as tokens looking at the image: each warp is a group with keys
  * of its own, and no second launch. Otherwise few keys, as the image looking at tokens. */
 template <class T, int D> static void attend_small(struct s2_backend *be, const struct attention &a)
@@ -89,8 +120,10 @@ template <class T, int D> static void attend_small(struct s2_backend *be, const 
  * while the other takes exponentials. */
 template <class T, int D> static void attend_middle(struct s2_backend *be, const struct attention &a)
 {
+    using hopper = bulk_blocking<T, D, D, 2, 128>;
     using many = flash_blocking<T, D, D, 2, 4, 2, 64, false>;
     using any = flash_blocking<T, D, D, 1, 4, 1, 64, false>;
+    if (a.queries >= 256 && a.keys >= 256 && attend_bulk<hopper>(be, a)) return;
     if (a.queries >= 256 && a.keys >= 256 && attend<many>(be, a)) return;
     attend<any>(be, a);
 }
@@ -98,8 +131,10 @@ template <class T, int D> static void attend_middle(struct s2_backend *be, const
 /* Up to 256 channels, the memory layers'. 16 rows a warp, or the output would not fit its registers. */
 template <class T> static void attend_wide(struct s2_backend *be, const struct attention &a)
 {
+    using hopper = bulk_blocking<T, 256, 256, 2, 64>;
     using many = flash_blocking<T, 256, 256, 1, 8, 1, 48, true>;
     using any = flash_blocking<T, 256, 256, 1, 4, 1, 32, false>;
+    if (a.queries >= 256 && a.keys >= 256 && attend_bulk<hopper>(be, a)) return;
     if (a.queries > 64 && attend<many>(be, a)) return;
     attend<any>(be, a);
 }

@@ -115,6 +115,7 @@ __device__ __forceinline__ float flash_exp2(float x)
 template <class T_, int D_, int DV_, int MT_, int WARPS_, int GROUPS_, int BN_, bool LATE_, int BLOCKS_ = 1>
 struct flash_blocking {
     using T = T_;
+    static constexpr bool HOPPER = false;
     static constexpr int D = D_, DV = DV_, MT = MT_, WARPS = WARPS_, GROUPS = GROUPS_, BN = BN_, BLOCKS = BLOCKS_;
     static constexpr bool LATE = LATE_;
     static constexpr int ROWS = 16 * MT * WARPS;                    /* queries of a block */
@@ -208,10 +209,12 @@ __device__ __forceinline__ float flash_quad_max(float x)
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/* s becomes exp(scale (s - top)); what was gathered under a smaller top is scaled down. scale2 = scale * log2(e) */
-template <class B> __device__ __forceinline__ void flash_softmax(flash_state<B> &w, flash_scores_of<B> &s, float scale2)
+/* s becomes exp(scale (s - top)), and shrink what w.o has to be multiplied by for the new top; false: with 1, as for most
+ * tiles. scale2 = scale * log2(e) */
+template <class B>
+__device__ __forceinline__ bool flash_softmax(flash_state<B> &w, flash_scores_of<B> &s, float scale2,
+                                              float (&shrink)[B::MT][2])
 {
-    float shrink[B::MT][2];
     bool moved = false;
 #pragma unroll
     for (int mt = 0; mt < B::MT; mt++) {
@@ -235,7 +238,11 @@ template <class B> __device__ __forceinline__ void flash_softmax(flash_state<B> 
             w.sum[mt][r] = w.sum[mt][r] * shrink[mt][r] + sum;
         }
     }
-    if (!__any_sync(0xffffffffu, moved)) return; /* all factors are 1, as for most tiles */
+    return __any_sync(0xffffffffu, moved);
+}
+
+template <class B> __device__ __forceinline__ void flash_shrink(flash_state<B> &w, const float (&shrink)[B::MT][2])
+{
 #pragma unroll
     for (int mt = 0; mt < B::MT; mt++) {
 #pragma unroll
@@ -246,7 +253,18 @@ template <class B> __device__ __forceinline__ void flash_softmax(flash_state<B> 
     }
 }
 
-/* o += p v with the tile's values at v; the scores' layout is that of the left operand of the product */
+/* Probabilities of keys 16 k .. 16 k + 15 as the left operand of a product: their layout is that of scores already. */
+template <class B>
+__device__ __forceinline__ void flash_pack_left(uint32_t a[4], const float (&p)[B::S_TILES][4], int k)
+{
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const float *pair = &p[2 * k + (e >> 1)][2 * (e & 1)];
+        a[e] = flash_pack<typename B::T>(pair[0], pair[1]);
+    }
+}
+
+/* o += p v with the tile's values at v */
 template <class B>
 __device__ __forceinline__ void flash_values(flash_state<B> &w, const flash_scores_of<B> &p, const unsigned char *v,
                                              int lane)
@@ -256,13 +274,7 @@ __device__ __forceinline__ void flash_values(flash_state<B> &w, const flash_scor
     for (int k = 0; k < B::BN / 16; k++) {
         uint32_t a[B::MT][4];
 #pragma unroll
-        for (int mt = 0; mt < B::MT; mt++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const float *pair = &p[mt][2 * k + (e >> 1)][2 * (e & 1)];
-                a[mt][e] = flash_pack<typename B::T>(pair[0], pair[1]);
-            }
-        }
+        for (int mt = 0; mt < B::MT; mt++) flash_pack_left<B>(a[mt], p[mt], k);
 #pragma unroll
         for (int i = 0; i < B::O_TILES; i += 2) {
             uint32_t b[4];

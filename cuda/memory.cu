@@ -4,6 +4,7 @@
  * scratch memory, their values beside them; then attention with 256 channels of key and 64 of value (flash.cuh) over
  * splits of the keys; then the merge of the splits. Which memories are present is read from the table by the kernels:
  * grids are sized by its capacities, blocks without work return, and the attention cuts up what there is. */
+#include "flash_bulk.cuh"
 #include "rows.cuh"
 #include "flash_f32.cuh"
 
@@ -161,7 +162,7 @@ struct memories {
 struct stretch {
     int count;                    /* tokens, <= 0: nothing to do */
     int first;                    /* of the memory */
-    int64_t key;                  /* where the first key goes */
+    int key;                      /* of the entry, the first token's */
     const __nv_bfloat16 *spatial; /* [count][DIM], or NULL: pointers */
     const float *tpos;            /* [DIM], of a spatial memory */
 };
@@ -174,7 +175,7 @@ __device__ __forceinline__ stretch stretch_of(const memories &m)
     s.first = blockIdx.x * TOKENS;
     if (!is_pointer && (int)blockIdx.y >= spatial) return s;
     s.count = min(TOKENS, (is_pointer ? pointers * PARTS : m.bank.tokens) - s.first);
-    s.key = (int64_t)b * m.capacity + (int64_t)(is_pointer ? spatial : blockIdx.y) * m.bank.tokens + s.first;
+    s.key = (is_pointer ? spatial : blockIdx.y) * m.bank.tokens + s.first;
     if (s.count <= 0 || is_pointer) return s;
     const int64_t entry = (int64_t)b * m.table.spatial_cap + blockIdx.y;
     s.spatial = (const __nv_bfloat16 *)m.bank.spatial + ((int64_t)m.table.slot[entry] * m.bank.tokens + s.first) * DIM;
@@ -207,34 +208,76 @@ __device__ __forceinline__ float2 turned(const memories &m, const stretch &s, in
     return make_float2(key.x * t.x - key.y * t.y, key.x * t.y + key.y * t.x);
 }
 
+/* Where 8 channels of a key or value go: as rows of an entry's capacity (BN 0), or in tiles of BN keys (flash_bulk.cuh). */
+template <class T, int BN> struct places {
+    T *keys, *values;
+    int capacity; /* of an entry: keys, a multiple of BN */
+
+    template <int WIDTH> static __device__ T *place(T *base, int64_t entry_first, int i, int chunk)
+    {
+        if constexpr (BN == 0) {
+            return base + (entry_first + i) * WIDTH + chunk * 8;
+        } else {
+            return base + (entry_first + i / BN * BN) * WIDTH + bulk_piece<BN>(i % BN, chunk);
+        }
+    }
+    __device__ uint4 *key(int i, int chunk) const
+    {
+        return (uint4 *)place<KEY>(keys, (int64_t)blockIdx.z * capacity, i, chunk);
+    }
+    __device__ uint4 *value(int i, int chunk) const
+    {
+        return (uint4 *)place<DIM>(values, (int64_t)blockIdx.z * capacity, i, chunk);
+    }
+};
+
+/* The last tile's values behind the last key: 0, whatever its probability of 0 is multiplied with. By one block an entry */
+template <class T, int BN> __device__ __forceinline__ void clear_tail(const memories &m, const places<T, BN> &to)
+{
+    if constexpr (BN > 0) {
+        if ((int)blockIdx.y != m.table.spatial_cap || blockIdx.x > 0) return;
+        const int keys = m.table.counts[2 * blockIdx.z] * m.bank.tokens + m.table.counts[2 * blockIdx.z + 1] * PARTS;
+        const int pieces = (BN - keys % BN) % BN * (DIM / 8);
+        for (int i = threadIdx.x; i < pieces; i += blockDim.x) {
+            *to.value(keys + i / (DIM / 8), i % (DIM / 8)) = make_uint4(0, 0, 0, 0);
+        }
+    }
+}
+
 /* Tensor cores: 64 tokens x 64 channels times the matrix, 8 warps of 32 output channels each. Keys leave through shared
- * memory, over the operands, so that stores are whole rows. */
+ * memory, over the operands. */
 template <class T> struct projection {
     static constexpr int PITCH = 2 * DIM + 16, OUT_PITCH = 2 * KEY + 16; /* bytes of a row */
     static constexpr int A_BYTES = TOKENS * PITCH, BYTES = A_BYTES + KEY * PITCH;
     static_assert(TOKENS * OUT_PITCH <= BYTES, "keys lie over the operands");
 };
 
-template <class T> __global__ void __launch_bounds__(256) project_keys(memories m, T *keys, T *values)
+template <class T, int BN> __global__ void __launch_bounds__(256) project_keys(memories m, places<T, BN> to)
 {
     using P = projection<T>;
     __shared__ __align__(16) unsigned char memory[P::BYTES];
     unsigned char *a = memory, *b = memory + P::A_BYTES;
     const stretch s = stretch_of(m);
+    clear_tail(m, to);
     if (s.count <= 0) return;
     const int lane = threadIdx.x & 31, channel = (threadIdx.x >> 5) * 32;
 
-    flash_fetch<KEY, DIM / 8, P::PITCH, 256>(b, KEY, DIM / 8, threadIdx.x, [&](unsigned char *to, int row, int chunk) {
-        flash_copy16(to, (const T *)m.weight + row * DIM + chunk * 8);
+    flash_fetch<KEY, DIM / 8, P::PITCH, 256>(b, KEY, DIM / 8, threadIdx.x, [&](unsigned char *at, int row, int chunk) {
+        flash_copy16(at, (const T *)m.weight + row * DIM + chunk * 8);
     });
-    for (int i = threadIdx.x; i < TOKENS * DIM / 2; i += 256) {
-        const int token = i / (DIM / 2), c = i % (DIM / 2) * 2;
-        float2 value = make_float2(0, 0), sum = value;
+    for (int i = threadIdx.x; i < TOKENS * DIM / 8; i += 256) {
+        const int token = i / 64 * 8 + i % 8, chunk = i / 8 % 8;
+        uint32_t value[4] = {}, sum[4] = {};
         if (token < s.count) {
-            read_memory(m, s, token, c, &value, &sum);
-            *(uint32_t *)(values + (s.key + token) * DIM + c) = flash_pack<T>(value.x, value.y);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float2 one, both;
+                read_memory(m, s, token, chunk * 8 + 2 * e, &one, &both);
+                value[e] = flash_pack<T>(one.x, one.y), sum[e] = flash_pack<T>(both.x, both.y);
+            }
+            *to.value(s.key + token, chunk) = make_uint4(value[0], value[1], value[2], value[3]);
         }
-        *(uint32_t *)(a + token * P::PITCH + c * 2) = flash_pack<T>(sum.x, sum.y);
+        *(uint4 *)(a + token * P::PITCH + chunk * 16) = make_uint4(sum[0], sum[1], sum[2], sum[3]);
     }
     flash_copies_wait();
     __syncthreads();
@@ -280,24 +323,26 @@ template <class T> __global__ void __launch_bounds__(256) project_keys(memories 
         }
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < s.count * (KEY / 8); i += 256) {
-        const int token = i / (KEY / 8), chunk = i % (KEY / 8);
-        *(uint4 *)(keys + (s.key + token) * KEY + chunk * 8) =
-            *(const uint4 *)(memory + token * P::OUT_PITCH + chunk * 16);
+    for (int i = threadIdx.x; i < TOKENS * KEY / 8; i += 256) {
+        const int token = i / 256 * 8 + i % 8, chunk = i / 8 % 32;
+        if (token < s.count) {
+            *to.key(s.key + token, chunk) = *(const uint4 *)(memory + token * P::OUT_PITCH + chunk * 16);
+        }
     }
 }
 
 /* float32: a thread has an output channel, its row of the matrix in registers. */
-template <> __global__ void __launch_bounds__(256) project_keys<float>(memories m, float *keys, float *values)
+template <> __global__ void __launch_bounds__(256) project_keys<float, 0>(memories m, places<float, 0> to)
 {
     __shared__ __align__(16) float a[TOKENS][DIM];
     const stretch s = stretch_of(m);
     if (s.count <= 0) return;
+    const int64_t key_at = (int64_t)blockIdx.z * to.capacity + s.key;
     for (int i = threadIdx.x; i < s.count * DIM / 2; i += 256) {
         const int token = i / (DIM / 2), c = i % (DIM / 2) * 2;
         float2 value, sum;
         read_memory(m, s, token, c, &value, &sum);
-        *(float2 *)(values + (s.key + token) * DIM + c) = value;
+        *(float2 *)(to.values + (key_at + token) * DIM + c) = value;
         *(float2 *)&a[token][c] = sum;
     }
     const int channel = threadIdx.x;
@@ -313,87 +358,117 @@ template <> __global__ void __launch_bounds__(256) project_keys<float>(memories 
         const float other = __shfl_xor_sync(0xffffffffu, key, 1);
         const bool odd = channel & 1;
         const float2 pair = turned(m, s, token, channel & ~1, odd ? make_float2(other, key) : make_float2(key, other));
-        keys[(s.key + token) * KEY + channel] = odd ? pair.y : pair.x;
+        to.keys[(key_at + token) * KEY + channel] = odd ? pair.y : pair.x;
     }
 }
 
 /* ------------------------------------------------------------------ attention to memories */
-
-/* false: the device has too little shared memory for the blocking; splits into *splits */
-template <class B> static bool plan(struct s2_backend *be, int n, int queries, int capacity, int *splits)
-{
-    using Source = cu_rows<typename B::T>;
-    if (!flash_fits<B, Source>(be, "memory_attention")) return false;
-    *splits = flash_splits<B, Source>(be, n, queries, capacity, DIM, "memory_attention");
-    return true;
-}
-
-/* The attention itself: 32 query rows a warp, so that each key read from shared memory serves two products; 8 warps,
- * as many as the registers hold. */
-template <class T> struct blockings {
-    using wide = flash_blocking<T, KEY, DIM, 2, 8, 1, 64, true>;
-    using narrow = flash_blocking<T, KEY, DIM, 2, 2, 1, 32, false>;
-
-    static bool choose(struct s2_backend *be, int n, int queries, int capacity, int *splits)
-    {
-        if (plan<wide>(be, n, queries, capacity, splits)) return true;
-        plan<narrow>(be, n, queries, capacity, splits);
-        return false;
-    }
-    static void launch(struct s2_backend *be, const cu_rows<T> &src, flash_partial part, int splits, int n,
-                       int capacity, bool is_wide)
-    {
-        if (is_wide) {
-            flash_launch<wide>(be, src, part, splits, n, src.queries, capacity, "memory_attention");
-        } else {
-            flash_launch<narrow>(be, src, part, splits, n, src.queries, capacity, "memory_attention");
-        }
-    }
-};
-template <> struct blockings<float> {
-    static bool choose(struct s2_backend *be, int n, int queries, int capacity, int *splits)
-    {
-        *splits = flash_choose_splits((int64_t)cu_blocks(queries, F32_TILE) * n, 2 * cu_of(be)->sm_count,
-                                      cu_blocks(capacity, F32_TILE), 2, capacity, DIM);
-        return true;
-    }
-    static void launch(struct s2_backend *be, const cu_rows<float> &src, flash_partial part, int splits, int n, int,
-                       bool)
-    {
-        flash_f32_launch(be, src, part, splits, n, src.queries, "memory_attention");
-    }
-};
 
 static size_t rounded(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
 
+/* A memory attention's scratch memory: keys, values, results of parts of the keys. */
+struct work {
+    char *keys, *values, *partial;
+};
+
+static bool work_at(struct s2_backend *be, struct work *w, size_t key_bytes, size_t value_bytes, size_t partial_bytes)
+{
+    char *scratch = (char *)cu_scratch(be, rounded(key_bytes) + rounded(value_bytes) + partial_bytes);
+    if (!scratch) return false;
+    w->keys = scratch, w->values = w->keys + rounded(key_bytes), w->partial = w->values + rounded(value_bytes);
+    return true;
+}
+
+template <class T, int BN>
+static bool launch_projection(struct s2_backend *be, const memories &m, int n, T *keys, T *values, int capacity)
+{
+    const int tokens = m.bank.tokens, pointers = m.table.ptr_cap * PARTS;
+    const dim3 grid(cu_blocks(tokens > pointers ? tokens : pointers, TOKENS), m.table.spatial_cap + 1, n);
+    project_keys<T, BN><<<grid, 256, 0, cu_of(be)->stream>>>(m, places<T, BN>{keys, values, capacity});
+    return CU_LAUNCHED(be, "memory_attention");
+}
+
+template <class T> static cu_rows<T> source_of(struct s2_tensor y, struct s2_tensor q, const memories &m)
+{
+    cu_rows<T> src = {};
+    src.q = (const T *)q.data, src.y = (T *)y.data, src.ldq = q.ld, src.ldk = KEY, src.ldv = DIM, src.ldy = y.ld;
+    src.heads = 1, src.d = KEY, src.dv = DIM, src.queries = q.h * q.w, src.keys = m.capacity;
+    src.counts = m.table.counts, src.weight[0] = m.bank.tokens, src.weight[1] = PARTS;
+    return src;
+}
+
+/* On Hopper, with keys and values projected into tiles. false: not on this device */
+template <class B>
+static bool attend_bulk(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const memories &m)
+{
+    using T = typename B::T;
+    if (!bulk_fits<B, cu_rows<T>>(be, "memory_attention")) return be->skip;
+    const int n = q.n, tiles = cu_blocks(m.capacity, B::BN);
+    const int64_t rows = (int64_t)n * q.h * q.w;
+    const int splits = bulk_splits<B>(be, n, q.h * q.w, m.capacity, DIM);
+    struct work w;
+    if (!work_at(be, &w, bulk_key_bytes<B>(n, m.capacity), bulk_value_bytes<B>(n, m.capacity),
+                 flash_partial_bytes(splits, rows, DIM)) ||
+        !launch_projection<T, B::BN>(be, m, n, (T *)w.keys, (T *)w.values, tiles * B::BN)) {
+        return true;
+    }
+    bulk_launch<B>(be, source_of<T>(y, q, m), bulk_tiles<T>{(const T *)w.keys, (const T *)w.values, tiles},
+                   flash_partial_at(w.partial, splits, rows, DIM), splits, n, "memory_attention");
+    return true;
+}
+
+/* launch(src, part, splits) after the projection into rows */
+template <class T, class Launch>
+static void attend_rows(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const memories &m, int splits,
+                        Launch launch)
+{
+    const size_t keys = (size_t)q.n * (size_t)m.capacity * sizeof(T);
+    const int64_t rows = (int64_t)q.n * q.h * q.w;
+    struct work w;
+    if (be->skip || !work_at(be, &w, keys * KEY, keys * DIM, flash_partial_bytes(splits, rows, DIM)) ||
+        !launch_projection<T, 0>(be, m, q.n, (T *)w.keys, (T *)w.values, m.capacity)) {
+        return;
+    }
+    cu_rows<T> src = source_of<T>(y, q, m);
+    src.k = (const T *)w.keys, src.v = (const T *)w.values;
+    launch(src, flash_partial_at(w.partial, splits, rows, DIM), splits);
+}
+
+/* false: the device has too little shared memory for the blocking */
+template <class B>
+static bool attend_flash(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const memories &m)
+{
+    using T = typename B::T;
+    if (!flash_fits<B, cu_rows<T>>(be, "memory_attention")) return be->skip;
+    const int queries = q.h * q.w;
+    const int parts = flash_splits<B, cu_rows<T>>(be, q.n, queries, m.capacity, DIM, "memory_attention");
+    attend_rows<T>(be, y, q, m, parts, [&](const cu_rows<T> &src, flash_partial part, int splits) {
+        flash_launch<B>(be, src, part, splits, q.n, queries, m.capacity, "memory_attention");
+    });
+    return true;
+}
+
+/* On Hopper a block takes more queries where there are enough of them. Elsewhere 32 query rows a warp, so that each key read
+ * from shared memory serves two products; 8 warps, as many as the registers hold. */
 template <class T> static void attend(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const memories &m)
 {
-    const int n = q.n, queries = q.h * q.w, tokens = m.bank.tokens, pointers = m.table.ptr_cap * PARTS;
-    int splits = 1;
-    const bool wide = blockings<T>::choose(be, n, queries, m.capacity, &splits);
-    const size_t key_bytes = rounded((size_t)n * (size_t)m.capacity * KEY * sizeof(T));
-    const size_t value_bytes = rounded((size_t)n * (size_t)m.capacity * DIM * sizeof(T));
-    char *scratch =
-        be->skip
-            ? NULL
-            : (char *)cu_scratch(be, key_bytes + value_bytes + flash_partial_bytes(splits, (int64_t)n * queries, DIM));
-    if (!scratch) return;
-    T *keys = (T *)scratch, *values = (T *)(scratch + key_bytes);
-
-    const dim3 grid(cu_blocks(tokens > pointers ? tokens : pointers, TOKENS), m.table.spatial_cap + 1, n);
-    project_keys<T><<<grid, 256, 0, cu_of(be)->stream>>>(m, keys, values);
-    if (!CU_LAUNCHED(be, "memory_attention")) return;
-
-    cu_rows<T> src = {};
-    src.q = (const T *)q.data, src.k = keys, src.v = values, src.y = (T *)y.data;
-    src.ldq = q.ld, src.ldk = KEY, src.ldv = DIM, src.ldy = y.ld;
-    src.heads = 1, src.d = KEY, src.dv = DIM, src.queries = queries, src.keys = m.capacity;
-    src.counts = m.table.counts, src.weight[0] = tokens, src.weight[1] = PARTS;
-    const flash_partial part = flash_partial_at(scratch + key_bytes + value_bytes, splits, (int64_t)n * queries, DIM);
-    blockings<T>::launch(be, src, part, splits, n, m.capacity, wide);
+    const bool many = q.n * q.h * q.w >= 2048;
+    if (many && attend_bulk<bulk_blocking<T, KEY, DIM, 3, 64>>(be, y, q, m)) return;
+    if (attend_bulk<bulk_blocking<T, KEY, DIM, 2, 128>>(be, y, q, m)) return;
+    if (attend_flash<flash_blocking<T, KEY, DIM, 2, 8, 1, 64, true>>(be, y, q, m)) return;
+    attend_flash<flash_blocking<T, KEY, DIM, 2, 2, 1, 32, false>>(be, y, q, m);
+}
+template <> void attend<float>(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const memories &m)
+{
+    const int queries = q.h * q.w;
+    const int parts = flash_choose_splits((int64_t)cu_blocks(queries, F32_TILE) * q.n, 2 * cu_of(be)->sm_count,
+                                          cu_blocks(m.capacity, F32_TILE), 2, m.capacity, DIM);
+    attend_rows<float>(be, y, q, m, parts, [&](const cu_rows<float> &src, flash_partial part, int splits) {
+        flash_f32_launch(be, src, part, splits, q.n, queries, "memory_attention");
+    });
 }
 
 void cu_memory_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const struct s2_bank *bank,

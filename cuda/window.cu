@@ -134,7 +134,8 @@ __global__ void __launch_bounds__(32 * SMALL_WARPS, 5) small_windows(Source src,
     flash_open(w);
     flash_scores<B>(s, q, k, lane);
     flash_mask<B>(s, src.keys, src.keys - 1, src.score_bias(), lane);
-    flash_softmax(w, s, scale2);
+    float unused[B::MT][2];
+    flash_softmax(w, s, scale2, unused); /* the only tile: nothing to scale down */
     flash_values(w, s, v, lane);
     flash_close(w);
     flash_store(w, src, 0, q, lane);
@@ -150,6 +151,14 @@ static void attend_windows(struct s2_backend *be, const window_source<T> &src, s
 {
     using tile = flash_blocking<T, D, D, 1, 4, 1, 64, false, D <= 64 ? 4 : 3>;
     using small = flash_blocking<T, D, D, 1, 1, 1, 16, false>;
+    if constexpr (D <= 80) { /* wider heads leave Hopper's way too few registers */
+        using hopper = hopper_blocking<T, D, D, 2, 64, 2>;
+        if (l.queries > 64 && flash_fits<hopper, window_source<T>>(be, "window_attention")) {
+            flash_launch<hopper>(be, src, flash_partial{NULL, NULL}, 1, l.problems, l.queries, l.keys,
+                                 "window_attention");
+            return;
+        }
+    }
     if (l.keys <= 16) {
         const float scale2 = FLASH_LOG2E / sqrtf((float)src.d);
         small_windows<small><<<cu_blocks(l.problems, SMALL_WARPS), 32 * SMALL_WARPS,

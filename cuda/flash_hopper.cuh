@@ -1,0 +1,157 @@
+/* flash_hopper.cuh - flash_block.cuh's kernel for Hopper: a warpgroup owns 64 queries and multiplies asynchronously
+ * (Shah et al., FlashAttention-3, 2024). The products of one warpgroup fill the tensor cores while another takes
+ * exponentials, and each product of probabilities and values runs under the next tile's scores. */
+#ifndef S2_FLASH_HOPPER_CUH
+#define S2_FLASH_HOPPER_CUH
+
+#include "flash.cuh"
+#include "wgmma.cuh"
+
+/* T: bf16 or fp16. D, DV: channels, padded to multiples of 16. GROUPS_OF_64: queries a block. BN: keys a tile. BLOCKS:
+ * that the registers of a multiprocessor shall hold. The rest as in flash_blocking. */
+template <class T_, int D_, int DV_, int GROUPS_OF_64, int BN_, int BLOCKS_> struct hopper_blocking {
+    using T = T_;
+    static constexpr bool HOPPER = true;
+    static constexpr int D = D_, DV = DV_, BN = BN_, BLOCKS = BLOCKS_, MT = 1, GROUPS = 1;
+    static constexpr int ROWS = 64 * GROUPS_OF_64, THREADS = 128 * GROUPS_OF_64;
+    static constexpr int Q_BYTES = 2 * ROWS * D, K_BYTES = 2 * BN * D, V_BYTES = 2 * BN * DV;
+    static constexpr int BYTES = Q_BYTES + 2 * (K_BYTES + V_BYTES), ONE_TILE_BYTES = Q_BYTES + K_BYTES + V_BYTES;
+    static constexpr int PITCH = 2 * DV + 16; /* of a row of results on its way out, over the operands */
+    static constexpr int O_TILES = DV / 8, S_TILES = BN / 8;
+    static_assert(ROWS * PITCH <= ONE_TILE_BYTES, "results lie over the operands");
+};
+
+/* flash_fetch into core matrices of ROWS rows: eight lanes bring a core matrix, and a warp 64 bytes of each row. */
+template <int ROWS, int CHUNKS, int THREADS, class Load>
+__device__ __forceinline__ void hopper_fetch(unsigned char *to, int rows, int chunks, int thread, Load load)
+{
+    constexpr int pieces = ROWS * CHUNKS;
+    const bool whole = rows >= ROWS && chunks >= CHUNKS;
+#pragma unroll 4
+    for (int i = thread; i < pieces; i += THREADS) {
+        const int chunk = (i >> 3) % CHUNKS, high = (i >> 3) / CHUNKS, row = high * 8 + (i & 7);
+        unsigned char *piece = to + (chunk * (ROWS / 8) + high) * 128 + (i & 7) * 16;
+        if (whole || (row < rows && chunk < chunks)) {
+            load(piece, row, chunk);
+        } else {
+            *(uint4 *)piece = make_uint4(0, 0, 0, 0);
+        }
+    }
+}
+
+/* Grid and shared memory as flash_kernel's. */
+template <class B, class Source>
+__global__ void __launch_bounds__(B::THREADS, B::BLOCKS)
+    hopper_kernel(Source src, flash_partial part, float scale2, bool one_tile)
+{
+#ifdef WGMMA_HERE
+    using T = typename B::T;
+    extern __shared__ __align__(128) unsigned char hopper_memory[];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, group = threadIdx.x >> 7;
+    src.enter(blockIdx.z);
+    const int block_first = blockIdx.x * B::ROWS, first = block_first + warp * 16;
+    if (block_first >= src.queries) return;
+
+    const int tiles = (src.keys + B::BN - 1) / B::BN;
+    const int begin = tiles * blockIdx.y / gridDim.y, count = tiles * (blockIdx.y + 1) / gridDim.y - begin;
+    unsigned char *k = hopper_memory + B::Q_BYTES, *v = k + (one_tile ? 1 : 2) * B::K_BYTES;
+    const uint32_t q_at = flash_shared(hopper_memory) + group * 8 * 128, k_at = flash_shared(k), v_at = flash_shared(v);
+    const auto fetch_keys = [&](int j) {
+        const int at = (begin + j) * B::BN;
+        hopper_fetch<B::BN, B::D / 8, B::THREADS>(
+            k + (j & 1) * B::K_BYTES, src.keys - at, src.d / 8, threadIdx.x,
+            [&](unsigned char *to, int row, int chunk) { src.key(to, at + row, chunk); });
+    };
+    const auto fetch_values = [&](int j) {
+        const int at = (begin + j) * B::BN;
+        hopper_fetch<B::BN, B::DV / 8, B::THREADS>(
+            v + (j & 1) * B::V_BYTES, src.keys - at, src.dv / 8, threadIdx.x,
+            [&](unsigned char *to, int row, int chunk) { src.value(to, at + row, chunk); });
+    };
+    const auto arrived = [&]() {
+        flash_copies_wait();
+        wgmma_shared_written();
+        __syncthreads();
+    };
+
+    flash_state<B> w;
+    flash_scores_of<B> s;
+    uint32_t p[B::BN / 16][4]; /* the probabilities, as left operands */
+    const auto multiply_values = [&](int j) {
+#pragma unroll
+        for (int i = 0; i < B::BN / 16; i++) {
+            wgmma<T, B::DV>::rs(w.o[0], p[i], wgmma_operand(v_at + (j & 1) * B::V_BYTES + i * 256, 128, B::BN * 16), 1);
+        }
+        wgmma_commit();
+    };
+
+    /* The products of the tile's scores, left running. */
+    const auto multiply_keys = [&](int j) {
+        wgmma_open();
+#pragma unroll
+        for (int i = 0; i < B::D / 16; i++) {
+            wgmma<T, B::BN>::ss(s[0], wgmma_operand(q_at + i * 2 * B::ROWS * 16, B::ROWS * 16, 128),
+                                wgmma_operand(k_at + (j & 1) * B::K_BYTES + i * 2 * B::BN * 16, B::BN * 16, 128),
+                                i > 0);
+        }
+        wgmma_commit();
+    };
+    const auto mask = [&](int j) {
+        const int left = src.keys - (begin + j) * B::BN;
+        if (left < B::BN || (Source::biased && left == B::BN)) {
+            flash_mask<B>(s, left, Source::biased ? left - 1 : -1, src.score_bias(), lane);
+        }
+    };
+    const auto pack = [&]() {
+#pragma unroll
+        for (int i = 0; i < B::BN / 16; i++) flash_pack_left<B>(p[i], s[0], i);
+    };
+    float shrink[1][2];
+
+    hopper_fetch<B::ROWS, B::D / 8, B::THREADS>(
+        hopper_memory, src.queries - block_first, src.d / 8, threadIdx.x,
+        [&](unsigned char *to, int row, int chunk) { src.query(to, block_first + row, chunk); });
+    flash_open(w);
+    if (count > 0) {
+        fetch_keys(0);
+        arrived();
+        multiply_keys(0);
+        if (count > 1) fetch_keys(1);
+        fetch_values(0);
+        wgmma_wait<0>();
+        wgmma_settle(s[0]);
+        mask(0);
+        flash_softmax(w, s, scale2, shrink);
+        pack();
+        for (int j = 1; j < count; j++) {
+            arrived(); /* keys j and values j - 1; their other buffers are used up */
+            multiply_keys(j);
+            multiply_values(j - 1);
+            if (j + 1 < count) fetch_keys(j + 1);
+            fetch_values(j);
+            wgmma_wait<1>();
+            wgmma_settle(s[0]);
+            mask(j);
+            const bool moved = flash_softmax(w, s, scale2, shrink);
+            wgmma_wait<0>();
+            wgmma_settle(w.o[0]);
+            if (moved) flash_shrink(w, shrink);
+            pack();
+        }
+        arrived();
+        wgmma_open();
+        multiply_values(count - 1);
+        wgmma_wait<0>();
+        wgmma_settle(w.o[0]);
+    }
+    flash_close(w);
+    __syncthreads(); /* all products are done: results may lie over the operands */
+    if (part.top_sum) {
+        flash_store_partial(w, src, part, first, scale2, lane);
+    } else {
+        flash_store(w, src, first, hopper_memory + warp * 16 * B::PITCH, lane);
+    }
+#endif
+}
+
+#endif
