@@ -268,7 +268,8 @@ static enum s2_status check(struct bench *b, int n_operands, char **operands, st
     if (!b->model_file && !b->random) b->random = "tiny";
     if (b->steady < 0) b->steady = b->frames < 16 ? b->frames / 2 : 8;
     if (b->steady >= b->frames) {
-        return s2_fail(err, S2_E_USAGE, "--steady %d leaves none of the %d frames to measure", b->steady, b->frames);
+        return s2_fail(err, S2_E_USAGE, "--steady %d leaves none of %d frame%s to measure", b->steady, b->frames,
+                       s2_plural(b->frames));
     }
     return S2_OK;
 }

@@ -26,6 +26,8 @@ struct inspect_options {
 struct facts {
     bool as_json;
     struct cmd_json json;
+    const char *path; /* text: of the file whose heading is still to be printed, before its first fact */
+    enum kind kind;
 };
 
 static const char summary[] = "Usage: sam2track inspect [--json] [-v] FILE...\n"
@@ -41,8 +43,16 @@ static const char notes[] = "Examples:\n"
 
 /* ------------------------------------------------------------------ facts */
 
+/* A fact as text comes next. */
+static void heading(struct facts *f)
+{
+    if (f->path) printf("%s: %s\n", f->path, kind_names[f->kind]);
+    f->path = NULL;
+}
+
 static void fact(struct facts *f, const char *key, const char *value)
 {
+    if (!f->as_json) heading(f);
     if (f->as_json)
         cmd_json_string(&f->json, key, value);
     else
@@ -51,6 +61,7 @@ static void fact(struct facts *f, const char *key, const char *value)
 
 static void fact_integer(struct facts *f, const char *key, int64_t value)
 {
+    if (!f->as_json) heading(f);
     if (f->as_json)
         cmd_json_integer(&f->json, key, value);
     else
@@ -60,6 +71,7 @@ static void fact_integer(struct facts *f, const char *key, int64_t value)
 /* Not finite or negative: not known. */
 static void fact_number(struct facts *f, const char *key, double value)
 {
+    if (!f->as_json) heading(f);
     if (!(value >= 0)) value = NAN;
     if (f->as_json)
         cmd_json_number(&f->json, key, value, 9);
@@ -71,6 +83,7 @@ static void fact_number(struct facts *f, const char *key, double value)
 
 static void fact_bool(struct facts *f, const char *key, bool value)
 {
+    if (!f->as_json) heading(f);
     if (f->as_json)
         cmd_json_bool(&f->json, key, value);
     else
@@ -84,7 +97,8 @@ static void begin_file(struct facts *f, const char *path, enum kind kind)
         cmd_json_string(&f->json, "file", path);
         cmd_json_string(&f->json, "kind", kind_names[kind]);
     } else {
-        printf("%s: %s\n", path, kind_names[kind]);
+        f->path = path;
+        f->kind = kind;
     }
 }
 
@@ -200,7 +214,10 @@ static enum s2_status inspect_video(struct facts *f, const char *path, const str
 
 static void objects(struct facts *f, const struct fmt_prompts *p)
 {
-    if (f->as_json) cmd_json_array(&f->json, "objects");
+    if (f->as_json)
+        cmd_json_array(&f->json, "objects");
+    else
+        heading(f);
     for (size_t i = 0; i < p->n_objects; i++) {
         const struct fmt_object *o = &p->objects[i];
         size_t n = 0;

@@ -117,6 +117,10 @@ static enum s2_status set(const struct cmd_option *o, const char *value, struct 
     case CMD_COUNT: ++*(int *)o->value; return S2_OK;
     case CMD_TEXT:
         if (!*value) return s2_fail(err, S2_E_USAGE, "--%s: %s is empty", o->name, o->argument);
+        if (o->once && *(const char **)o->value) {
+            return s2_fail(err, S2_E_USAGE, "--%s is given twice, as %s and as %s; one is all that a run writes",
+                           o->name, *(const char **)o->value, value);
+        }
         *(const char **)o->value = value;
         return S2_OK;
     case CMD_INTEGER:

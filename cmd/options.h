@@ -2,7 +2,7 @@
  * parser, the error sentences and --help.
  *
  * Accepted forms: --name VALUE, --name=VALUE, -x VALUE, -xVALUE, bundled short flags (-qv), "--" ends the
- * options. An option given again replaces its value, CMD_CALL options are called each time. */
+ * options. An option given again replaces its value unless it is `once`, CMD_CALL options are called each time. */
 #ifndef CMD_OPTIONS_H
 #define CMD_OPTIONS_H
 
@@ -36,6 +36,7 @@ struct cmd_option {
     int min, max;         /* CMD_INTEGER */
     const char *choices;  /* CMD_CHOICE: "auto|fp32" */
     cmd_option_fn *call;  /* CMD_CALL */
+    bool once;            /* CMD_TEXT: given again is an error, because the first value would be dropped silently */
     bool hidden;          /* parsed, but left out of --help: its only value in this build is the default */
 };
 

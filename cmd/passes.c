@@ -238,8 +238,8 @@ static enum s2_status write_out(struct cmd_run *r, struct s2_err *damage, struct
         return S2_OK;
     }
     if (cmd_interrupted())
-        cmd_say("interrupted; writing the %" PRId64 " frames that are complete, a second signal ends at once",
-                high - low);
+        cmd_say("interrupted; writing the %" PRId64 " frame%s with all objects, a second signal ends at once",
+                high - low, s2_plural(high - low));
     const struct pass write = {
         .stage = "write", .frame = hand_out, .expected = high - low, .puts = true, .finishes = cmd_interrupted()};
     const int64_t first = r->o.first + low * r->o.stride, end = r->o.first + (high - 1) * r->o.stride + 1;

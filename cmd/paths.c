@@ -59,6 +59,18 @@ static enum s2_status check_stats(const struct cmd_track_options *o, struct s2_e
     return S2_OK;
 }
 
+enum s2_status cmd_track_check_folders(const struct cmd_track_options *o, struct s2_err *err)
+{
+    const char *const folders[][2] = {{"--png", o->png}, {"--png-objects", o->png_objects}};
+    for (size_t i = 0; o->taps && i < sizeof folders / sizeof *folders; i++) {
+        if (folders[i][1] && same(o->taps, folders[i][1])) {
+            return s2_fail(err, S2_E_USAGE, "%s: is given to %s and to --debug-taps; every output needs its own path",
+                           o->taps, folders[i][0]);
+        }
+    }
+    return S2_OK;
+}
+
 enum s2_status cmd_track_check_paths(const struct cmd_track_options *o, struct s2_err *err)
 {
     const char *const written[][2] = {{"--rle", o->rle}, {"--overlay", o->overlay}, {"--stats", o->stats}};

@@ -24,6 +24,8 @@ void cmd_signals_install(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction before; // nohup has it ignored
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
     action.sa_handler = SIG_IGN;
     // a closed pipe and a file of the greatest size allowed are errors of the write itself
     sigaction(SIGPIPE, &action, NULL);

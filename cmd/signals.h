@@ -1,5 +1,5 @@
-/* signals.h - SIGINT and SIGTERM end a run after the present frame, and stdin with it; a second one ends the process
- * at once.
+/* signals.h - SIGINT, SIGTERM and SIGHUP (unless it was ignored at the start) end a run after the present frame, and
+ * stdin with it; a second one ends the process at once.
  * SIGPIPE is ignored, so that a closed pipe is an output error with a sentence. */
 #ifndef CMD_SIGNALS_H
 #define CMD_SIGNALS_H

@@ -63,7 +63,10 @@ static FILE *create(const struct cmd_taps *t, char path[4096], struct s2_err *er
 static enum s2_status finish(FILE *f, const char *path, struct s2_err *err)
 {
     const bool ok = !ferror(f);
-    return fclose(f) == 0 && ok ? S2_OK : write_error(path, err);
+    if (fclose(f) == 0 && ok) return S2_OK;
+    write_error(path, err);
+    unlink(path); // no file that is cut
+    return S2_E_OUTPUT;
 }
 
 static enum s2_status write_npy(FILE *f, const char *path, const float *data, const int64_t *dim, int ndim,
@@ -184,6 +187,7 @@ static enum s2_status write_object(struct cmd_taps *t, int frame, int object, co
     if (!ok) {
         write_error(path, err);
         fclose(f);
+        unlink(path);
         return S2_E_OUTPUT;
     }
     if (finish(f, path, err)) return err->status;
@@ -210,7 +214,10 @@ static enum s2_status write_scores(struct cmd_taps *t, struct s2_err *err)
     FILE *f = create(t, path, err, "scores.json");
     if (!f) return S2_E_OUTPUT;
     const bool ok = cmd_json_print(&t->scores, f);
-    return fclose(f) == 0 && ok ? S2_OK : write_error(path, err);
+    if (fclose(f) == 0 && ok) return S2_OK;
+    write_error(path, err);
+    unlink(path);
+    return S2_E_OUTPUT;
 }
 
 enum s2_status cmd_taps_close(struct cmd_taps *t, struct s2_err *err)

@@ -178,7 +178,8 @@ static enum s2_status open_outputs(struct cmd_run *r, struct s2_err *err)
                                               .graph = o->graph,
                                               .model_size = size ? size : r->model_info.native_size,
                                               .overlap = o->overlap};
-    return fmt_outputs_open(&r->outputs, &config, err);
+    status = fmt_outputs_open(&r->outputs, &config, err);
+    return status ? status : cmd_track_check_folders(o, err);
 }
 
 static enum s2_status open_device(struct cmd_run *r, struct s2_err *err)

@@ -39,6 +39,9 @@ struct cmd_device_options cmd_track_device(const struct cmd_track_options *);
 /* S2_E_USAGE if an output is a file that the run reads, S2_E_OUTPUT if the file of --stats cannot be written. */
 enum s2_status cmd_track_check_paths(const struct cmd_track_options *, struct s2_err *);
 
+/* S2_E_USAGE if two outputs are one folder; once the folders of the outputs exist. */
+enum s2_status cmd_track_check_folders(const struct cmd_track_options *, struct s2_err *);
+
 /* Frames that a run delivers if the clip has `frames` (< 0: unknown); -1 if that cannot be told. */
 int64_t cmd_track_expected(const struct cmd_track_options *, int64_t frames);
 

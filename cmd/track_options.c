@@ -25,7 +25,7 @@ static const char notes[] =
     "    sam2track -m MODEL -p prompts.json --rle out.json --dry-run clip.mp4\n"
     "\n"
     "Exit codes: 0 done, 2 usage or prompts, 3 model, 4 input, 5 input broke off (frames so far are kept),\n"
-    "6 output, 7 device or memory, 130 and 143 interrupted, 1 a bug. More in the man page sam2track(1).\n";
+    "6 output, 7 device or memory, 129, 130 and 143 interrupted, 1 a bug. More in the man page sam2track(1).\n";
 
 static enum s2_status on_quick(void *ctx, const char *name, const char *value, struct s2_err *err)
 {
@@ -104,12 +104,13 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
          .value = &o->late, .choices = "refine|restart|lookahead"},
 
         {CMD_GROUP, .help = "Outputs, any number in one pass"},
-        {CMD_TEXT, 0, "png", "DIR", "a palette PNG a frame, pixel = object id", .value = &o->png},
+        {CMD_TEXT, 0, "png", "DIR", "a palette PNG a frame, pixel = object id", .value = &o->png, .once = true},
         {CMD_TEXT, 0, "png-objects", "DIR", "a black and white PNG an object and frame, DIR/ID/00000.png",
-         .value = &o->png_objects},
+         .value = &o->png_objects, .once = true},
         {CMD_TEXT, 0, "rle", "FILE", ".json or .jsonl with COCO RLE, scores and boxes; - is JSON lines on stdout",
-         .value = &o->rle},
-        {CMD_TEXT, 0, "overlay", "FILE", "the video with tinted masks, outlines and ids", .value = &o->overlay},
+         .value = &o->rle, .once = true},
+        {CMD_TEXT, 0, "overlay", "FILE", "the video with tinted masks, outlines and ids", .value = &o->overlay,
+         .once = true},
         {CMD_FLAG, 0, "overwrite", NULL, "replace existing outputs; without it they are an error before any work",
          .value = &o->overwrite},
 
@@ -144,14 +145,15 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
          .value = &o->dry_run},
         {CMD_CHOICE, 0, "progress", NULL, "on stderr; auto: a bar on a terminal, else lines", .value = &o->progress,
          .choices = "auto|bar|lines|json|none"},
-        {CMD_TEXT, 0, "stats", "FILE", "times of the stages, frames a second and memory, as JSON", .value = &o->stats},
+        {CMD_TEXT, 0, "stats", "FILE", "times of the stages, frames a second and memory, as JSON", .value = &o->stats,
+         .once = true},
         {CMD_FLAG, 'q', "quiet", NULL, "warnings and errors only", .value = &o->quiet},
         {CMD_COUNT, 'v', "verbose", NULL, "more about what happens; twice: the messages of FFmpeg, too",
          .value = &o->verbose},
 
         {CMD_GROUP, .help = "Debugging"},
         {CMD_TEXT, 0, "debug-taps", "DIR", "named inner tensors, logits, masks and scores, as NumPy files",
-         .value = &o->taps},
+         .value = &o->taps, .once = true},
         {CMD_CALL, 0, "debug-tap-frames", "LIST", "tensors of these frames only, as 0,1,8", .value = &o->tap_frames,
          .call = on_tap_frames, .fallback = "all"},
 

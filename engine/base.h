@@ -49,6 +49,12 @@ typedef void s2_log_fn(void *ctx, enum s2_log_level level, const char *text);
 void s2_log_set(s2_log_fn *fn, void *ctx);
 void s2_log(enum s2_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The ending of a counted noun: "" for 1, else "s". */
+static inline const char *s2_plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 /* Seconds of a monotonic clock. */
 double s2_now(void);
 

@@ -1,5 +1,6 @@
 /* bind.c - every weight of the model, bound by its name in the reference's checkpoint["model"]. One list of
  * names serves identification (names and shapes only) and loading. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +73,13 @@ static bool find(struct binder *b, const char *name, const int64_t *dim, int ndi
     return true;
 }
 
+static size_t first_not_finite(const float *x, size_t n)
+{
+    size_t i = 0;
+    while (i < n && isfinite(x[i])) i++;
+    return i;
+}
+
 /* Finds and, when loading, converts into dst (room for its elements) */
 static void read_into(struct binder *b, float *dst, const char *name, const int64_t *dim, int ndim)
 {
@@ -81,7 +89,12 @@ static void read_into(struct binder *b, float *dst, const char *name, const int6
         fail(b, "the tensor \"%s\" holds %s numbers, expected floating point", name, s2_dtype_name(t.dtype));
         return;
     }
-    if (b->be && !s2_stored_f32(&t, 0, t.elements, dst)) fail(b, "the tensor \"%s\" cannot be converted", name);
+    if (!b->be) return;
+    if (!s2_stored_f32(&t, 0, t.elements, dst)) fail(b, "the tensor \"%s\" cannot be converted", name);
+    size_t odd = first_not_finite(dst, t.elements);
+    if (odd < t.elements)
+        fail(b, "number %zu of the tensor \"%s\" is %s; the file is damaged, or its training went wrong", odd, name,
+             isnan(dst[odd]) ? "not a number" : "infinite");
 }
 
 /* Host room for n floats while loading, NULL while checking. */
@@ -496,8 +509,8 @@ static void note_unused(const struct binder *b)
     /* no_mem_pos_enc is in every published file and used by no code */
     int64_t extra = (int64_t)b->src->count - b->used - (has(b, "no_mem_pos_enc") ? 1 : 0);
     if (extra > 0)
-        s2_log(S2_LOG_INFO, "%s: %lld tensors that are no part of the model are ignored", b->src->path,
-               (long long)extra);
+        s2_log(S2_LOG_INFO, "%s: %lld tensor%s no part of the model, and ignored", b->src->path, (long long)extra,
+               extra == 1 ? " is" : "s are");
 }
 
 enum s2_status s2i_bind(struct s2_model *m, struct s2_backend *be, const struct s2_source *src, struct s2_err *err)

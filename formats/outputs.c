@@ -450,7 +450,8 @@ enum s2_status fmt_outputs_finish(struct fmt_outputs *o, struct s2_err *err)
     }
     enum s2_status status = o->failed ? o->error.status : S2_OK;
     if (o->failed && o->failed->written)
-        s2_fail(err, status, "%s; %lld frames before it are kept", o->error.text, (long long)o->failed->written);
+        s2_fail(err, status, "%s; %lld frame%s before it %s kept", o->error.text, (long long)o->failed->written,
+                s2_plural(o->failed->written), o->failed->written == 1 ? "is" : "are");
     else if (o->failed)
         s2_fail(err, status, "%s; nothing of it is kept", o->error.text);
     free_outputs(o);

@@ -84,7 +84,8 @@ static enum s2_status read_labels(struct reader *r, const cJSON *v, const struct
     if (status) return status;
     if (!q->n_points) return FAIL(r, path, "labels without points");
     if (cJSON_GetArraySize(v) != q->n_points)
-        return FAIL(r, path, "%d labels for %d points", cJSON_GetArraySize(v), q->n_points);
+        return FAIL(r, path, "%d label%s for %d point%s", cJSON_GetArraySize(v), s2_plural(cJSON_GetArraySize(v)),
+                    q->n_points, s2_plural(q->n_points));
     int i = 0;
     const cJSON *e;
     cJSON_ArrayForEach(e, v)

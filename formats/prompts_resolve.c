@@ -80,8 +80,8 @@ enum s2_status fmt_prompts_resolve(struct fmt_prompts *p, int width, int height,
     for (size_t i = 0; !status && i < p->n_prompts; i++) {
         struct fmt_prompt *q = &p->prompts[i];
         if (!q->by_time && frames >= 0 && q->frame >= frames)
-            return fmt_prompt_fail(err, p, q, "frame", "frame %lld is past the end; the video has %lld frames, from 0",
-                                   (long long)q->frame, (long long)frames);
+            return fmt_prompt_fail(err, p, q, "frame", "frame %lld is past the end; the video has %lld frame%s, from 0",
+                                   (long long)q->frame, (long long)frames, s2_plural(frames));
         for (int k = 0; !status && k < q->n_points; k++) status = resolve_point(&v, q, k);
         if (!status && q->has_box) status = resolve_box(&v, q);
         if (!status && q->kind == S2_PROMPT_MASK) status = resolve_mask(&v, q);

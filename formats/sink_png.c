@@ -273,7 +273,8 @@ static enum s2_status begin(struct fmt_sink *sink, struct s2_err *err)
     struct sink_png *s = (struct sink_png *)sink;
     if (s->config->overwrite && !s->config->stills) {
         int removed = visit_folder(s->dir, s->per_object ? remove_numbered_below : remove_numbered);
-        if (removed) s2_log(S2_LOG_INFO, "%s: removed %d PNG files of an earlier run", s->dir, removed);
+        if (removed)
+            s2_log(S2_LOG_INFO, "%s: removed %d PNG file%s of an earlier run", s->dir, removed, s2_plural(removed));
     }
     for (size_t i = 0; s->per_object && i < s->config->n_objects; i++) {
         char folder[PATH_MAX];
@@ -326,8 +327,8 @@ static enum s2_status open_sink(struct fmt_sink **out, const struct fmt_outputs_
     if (status) return status;
     int held = c->overwrite ? 0 : visit_folder(dir, per_object ? count_png_below : count_png);
     if (held)
-        return s2_fail(err, S2_E_OUTPUT, "%s: holds %d PNG files; give --overwrite to replace them, or another folder",
-                       dir, held);
+        return s2_fail(err, S2_E_OUTPUT, "%s: holds %d PNG file%s; give --overwrite to replace them, or another folder",
+                       dir, held, s2_plural(held));
 
     struct sink_png *s = calloc(1, sizeof *s);
     if (!s) return s2_no_memory(err, "the PNG writer", sizeof *s);

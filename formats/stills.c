@@ -281,8 +281,8 @@ enum s2_status fmt_stills_pattern(struct fmt_stills *s, const char *path, struct
     if (!count)
         status = s2_fail(err, S2_E_INPUT, "%s: no file matches this pattern", path);
     else if (s->count < count)
-        s2_log(S2_LOG_WARN, "%s: number %lld is missing; the frames end before it, %zu later ones are left out", path,
-               (long long)(numbers[0] + (int64_t)s->count), count - s->count);
+        s2_log(S2_LOG_WARN, "%s: number %lld is missing; the frames end before it, %zu later one%s left out", path,
+               (long long)(numbers[0] + (int64_t)s->count), count - s->count, count - s->count == 1 ? " is" : "s are");
 done:
     if (dir) closedir(dir);
     free(numbers);

@@ -130,8 +130,8 @@ enum s2_status fmt_stream_open(struct fmt_stream *s, struct fmt_input *in, int t
     }
     /* a recording may start between key frames: that is no damage */
     if (s->bad_packets || s->corrupt_packets)
-        s2_log(S2_LOG_WARN, "%s: %lld packets before the first frame cannot be decoded", in->name,
-               (long long)(s->bad_packets + s->corrupt_packets));
+        s2_log(S2_LOG_WARN, "%s: %lld packet%s before the first frame cannot be decoded", in->name,
+               (long long)(s->bad_packets + s->corrupt_packets), s2_plural(s->bad_packets + s->corrupt_packets));
     s->bad_packets = s->corrupt_packets = 0;
     fmt_av_watch_reset(&s->watch);
     return S2_OK;
@@ -171,6 +171,8 @@ static void feed(struct fmt_stream *s)
         avcodec_send_packet(s->decoder, NULL);
         return;
     }
+    s->packet_pos = s->packet->pos;
+    s->packet_size = s->packet->size;
     if (s->packet->flags & AV_PKT_FLAG_CORRUPT) s->corrupt_packets++;
     if (avcodec_send_packet(s->decoder, s->packet) < 0) s->bad_packets++;
     av_packet_unref(s->packet);
@@ -229,6 +231,14 @@ static int64_t missing_bytes(const struct fmt_stream *s)
     return end > size ? end - size : 0;
 }
 
+/* Bytes behind the last frame of a YUV4MPEG2 stream, whose demultiplexer takes a frame that is cut for the end. */
+static int64_t unread_bytes(const struct fmt_stream *s)
+{
+    const AVFormatContext *format = s->in->format;
+    if (strcmp(format->iformat->name, "yuv4mpegpipe") != 0 || s->packet_pos < 0) return 0;
+    return avio_tell(format->pb) - (s->packet_pos + s->packet_size);
+}
+
 enum s2_status fmt_stream_verdict(const struct fmt_stream *s, struct s2_err *err)
 {
     const struct fmt_av_watch *w = &s->watch;
@@ -240,21 +250,25 @@ enum s2_status fmt_stream_verdict(const struct fmt_stream *s, struct s2_err *err
     char text[128];
     if (missing)
         return s2_fail(err, S2_E_BROKEN,
-                       "%s: broke off after %lld frames: the file lacks %lld bytes that its index names", name, frames,
-                       missing);
+                       "%s: broke off after %lld frame%s: the file lacks %lld byte%s that its index names", name,
+                       frames, s2_plural(frames), missing, s2_plural(missing));
+    if (s->packets_end && unread_bytes(s) > 0)
+        return s2_fail(err, S2_E_BROKEN, "%s: broke off after %lld frame%s, in the middle of the next one", name,
+                       frames, s2_plural(frames));
     if (s->read_error)
-        return s2_fail(err, S2_E_BROKEN, "%s: broke off after %lld frames: reading failed (%s)", name, frames,
-                       fmt_av_error(s->read_error, text, sizeof(text)));
+        return s2_fail(err, S2_E_BROKEN, "%s: broke off after %lld frame%s: reading failed (%s)", name, frames,
+                       s2_plural(frames), fmt_av_error(s->read_error, text, sizeof(text)));
     if (atomic_load(&w->container_errors))
-        return s2_fail(err, S2_E_BROKEN, "%s: broke off or is damaged; %lld frames were decoded (FFmpeg: %s)", name,
-                       frames, w->first);
+        return s2_fail(err, S2_E_BROKEN, "%s: broke off or is damaged; %lld frame%s could be decoded (FFmpeg: %s)",
+                       name, frames, s2_plural(frames), w->first);
     if (visible || lost)
         return s2_fail(err, S2_E_BROKEN,
-                       "%s: is damaged: %lld frames were decoded, %lld of them with visible errors, and %lld packets "
-                       "were corrupt or could not be decoded%s%s",
-                       name, frames, (long long)visible, (long long)lost, w->first[0] ? "; FFmpeg: " : "", w->first);
+                       "%s: is damaged: %lld frame%s could be decoded, %lld of them with visible errors, and %lld "
+                       "packet%s could not, or not well%s%s",
+                       name, frames, s2_plural(frames), (long long)visible, (long long)lost, s2_plural(lost),
+                       w->first[0] ? "; FFmpeg: " : "", w->first);
     if (complaints)
-        s2_log(S2_LOG_WARN, "%s: the decoder complained %lld times, first: %s; some frames may show errors", name,
-               (long long)complaints, w->first);
+        s2_log(S2_LOG_WARN, "%s: the decoder complained %lld time%s, first: %s; some frames may show errors", name,
+               (long long)complaints, s2_plural(complaints), w->first);
     return S2_OK;
 }

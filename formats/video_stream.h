@@ -28,6 +28,7 @@ struct fmt_stream {
     int64_t first_pts;
     struct fmt_clock clock;
     bool packets_end, frames_end;
+    int64_t packet_pos, packet_size; /* bytes, of the last packet; pos < 0: not known */
     /* damage */
     int read_error;                       /* FFmpeg's, 0 if reading went to the end */
     int64_t corrupt_packets, bad_packets; /* marked by the container; refused by the decoder */

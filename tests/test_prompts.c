@@ -241,7 +241,7 @@ Test(prompts, points_and_boxes)
         {PROMPT("\"box\": [0, 0, 1, 1], \"labels\": [1]"), "prompts[0].labels: labels without points"},
         {PROMPT("\"points\": [[1, 2], [3, 4], [5, 6]], \"labels\": [1, 0]"),
          "prompts[0].labels: 2 labels for 3 points"},
-        {PROMPT("\"points\": [[1, 2]], \"labels\": []"), "prompts[0].labels: 0 labels for 1 points"},
+        {PROMPT("\"points\": [[1, 2]], \"labels\": []"), "prompts[0].labels: 0 labels for 1 point"},
         {PROMPT("\"points\": [[1, 2]], \"labels\": 1"),
          "prompts[0].labels: expected an array of 0 and 1, found a number (1)"},
         {PROMPT("\"points\": [[1, 2]], \"labels\": [2]"),

@@ -136,3 +136,29 @@ Test(video_damage, random_damage_is_survived, .timeout = 60)
         video_free(c);
     }
 }
+
+/* FFmpeg's demultiplexer takes a frame that is cut for the end of the stream. */
+Test(video_damage, a_yuv4mpeg_stream_cut_in_a_frame)
+{
+    struct make_clip m = {.codec = "wrapped_avframe", .format = "yuv4mpegpipe", .pix_fmt = "yuv420p", .frames = 6};
+    const char *path = video_make("a.y4m", m);
+    size_t size;
+    uint8_t *bytes = video_slurp(path, &size);
+    const size_t frame = 6 + 64 * 48 * 3 / 2;
+    const size_t cuts[] = {1, 5, 1000, frame - 7, frame - 6, frame - 3, frame - 1};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        const char *cut = video_path("cut.y4m");
+        video_write(cut, bytes, size - cuts[i]);
+        broken(cut, 5, 5);
+    }
+    const size_t whole[] = {0, frame};
+    for (size_t i = 0; i < 2; i++) {
+        const char *cut = video_path("cut.y4m");
+        video_write(cut, bytes, size - whole[i]);
+        struct video_clip *c = video_read(cut, NULL);
+        cr_assert_eq(c->status, S2_OK, "%s", c->err.text);
+        cr_assert_eq(c->n, 6 - (int)i);
+        video_free(c);
+    }
+    free(bytes);
+}

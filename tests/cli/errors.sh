@@ -40,3 +40,14 @@ case_empty_input() {
     exits 2 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle out.json ''
     says 'INPUT is empty'
 }
+
+case_a_weight_that_is_no_number() {
+    clip --frames 1 clip.mkv
+    for value in '\0\0\200\177' '\0\0\300\377'; do
+        head -c -4 "$MODEL" >model
+        # shellcheck disable=SC2059 # the bytes of a float
+        printf "$value" >>model
+        equal "$(wc -c <model)" "$(wc -c <"$MODEL")" "bytes of the model"
+        refused 'tensor "[a-z0-9_.]+" is (infinite|not a number)'
+    done
+}

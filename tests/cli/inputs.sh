@@ -131,3 +131,10 @@ case_truncated_clip_keeps_its_frames() {
     same <(frames out.jsonl) <(frames whole.jsonl)
     equal "$(decodable over.mp4)" "$kept" "frames of the overlay"
 }
+
+case_cut_yuv4mpeg_stream() {
+    ffmpeg -v error -f lavfi -i testsrc2=size=96x72:rate=10 -frames:v 3 -pix_fmt yuv420p clip.y4m
+    exits 5 "$SAM2TRACK" -m "$MODEL" --progress none "${square[@]}" --rle out.jsonl - < <(head -c -100 clip.y4m)
+    says 'standard input: broke off after 2 frames, in the middle of the next one'
+    equal "$(frames out.jsonl | wc -l)" 2 "frames kept"
+}

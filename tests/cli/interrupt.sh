@@ -24,3 +24,16 @@ interrupted() {
 
 case_interrupt() { interrupted INT 130; }
 case_terminate() { interrupted TERM 143; }
+case_hang_up() { interrupted HUP 129; }
+
+case_hang_up_under_nohup() {
+    clip --frames 30 --gop 1 clip.mkv
+    nohup "$SAM2TRACK" -m "$MODEL" --progress none "${square[@]}" --rle out.jsonl clip.mkv >stdout 2>stderr </dev/null &
+    for _ in $(seq 600); do
+        [ -s out.jsonl.part ] && break
+        sleep 0.1
+    done
+    kill -HUP $!
+    wait $! || fail "exit code $?"
+    equal "$(frames out.jsonl | wc -l)" 30 frames
+}

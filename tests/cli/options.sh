@@ -106,3 +106,26 @@ case_bench_prints_json_lines() {
     exits 0 "$SAM2TRACK" bench -m "$MODEL" --frames 3
     while read -r row; do echo "$row" | json -; done <stdout
 }
+
+case_an_output_given_twice() {
+    clip --frames 1 clip.mkv
+    exits 2 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --png a --png=b clip.mkv
+    says '--png is given twice, as a and as b'
+    exits 2 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle a.json --stats s --rle a.json clip.mkv
+    says '--rle is given twice'
+    absent a b
+    # other options: the last one counts
+    track "${square[@]}" --threads 1 --threads 2 --stride 2 --stride 1 --rle out.json clip.mkv
+}
+
+case_inspect_of_nothing() {
+    for name in absent.pt absent.mp4 absent.json; do
+        code=0
+        "$SAM2TRACK" inspect $name >stdout 2>stderr || code=$?
+        [ $code -ge 2 ] && [ $code -le 4 ] || fail "exit code $code for $name"
+        equal "$(wc -c <stdout)" 0 "bytes on stdout for $name"
+        says "$name"
+        "$SAM2TRACK" inspect --json $name >stdout 2>stderr || true
+        equal "$(json stdout '[0].file')" $name
+    done
+}

@@ -167,6 +167,7 @@ case_closed_streams_do_not_write_into_outputs() {
     exits 0 bash -c '"$@" 2>&-' - "$SAM2TRACK" -m "$MODEL" --progress json "${square[@]}" --rle got.jsonl frames
     same want.jsonl got.jsonl
     exits 6 bash -c '"$@" >&-' - "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle - frames
+    says 'stdout|standard output'
 }
 
 case_greatest_file_size() {
@@ -174,4 +175,21 @@ case_greatest_file_size() {
     exits 6 bash -c 'ulimit -f 1; exec "$@"' - "$SAM2TRACK" -m "$MODEL" --progress none "${square[@]}" --overlay over.mp4 clip.mkv
     says 'over.mp4: cannot be written: File too large'
     absent over.mp4 over.mp4.part
+}
+
+case_taps_leave_no_cut_file() {
+    clip --frames 2 clip.mkv
+    exits 6 bash -c 'ulimit -f 20; exec "$@"' - "$SAM2TRACK" -m "$MODEL" --progress none "${square[@]}" --debug-taps taps clip.mkv
+    says 'cannot be written: File too large'
+    find taps -type f -size +18k >large
+    equal "$(wc -l <large)" 0 "files at the limit: $(xargs <large)"
+}
+
+case_taps_need_a_folder_of_their_own() {
+    clip --frames 1 clip.mkv
+    for option in --png --png-objects; do
+        exits 2 "$SAM2TRACK" -m "$MODEL" "${square[@]}" $option out --debug-taps ./out/ clip.mkv
+        says "given to $option and to --debug-taps"
+        absent out
+    done
 }

@@ -124,3 +124,20 @@ END
     says 'p.json: prompts\[1\]: a mask stands alone, but prompts\[0\] prompts object 1 at frame 0 too'
     absent out.json out.json.part
 }
+
+# The times of stills are known before any work.
+case_times_that_no_frame_has() {
+    mkdir shots
+    "$TOOLS/make-clip" --size 96x72 --frames 5 'shots/f%03d.png'
+    refused_at() { # time, pattern, options
+        echo "{\"prompts\": [{\"frame\": 0, \"object\": 1, \"points\": [[5, 5]]}, {\"time\": $1, \"object\": 1, \"points\": [[5, 5]]}]}" >p.json
+        exits 2 "$SAM2TRACK" -m "$MODEL" -p p.json --rle out.json "${@:3}" --dry-run shots
+        says "p\\.json: prompts\\[1\\]: $2"
+        absent out.json
+    }
+    refused_at 3 'time 3 s is past the end: the last frame is shown at 0\.16 s'
+    refused_at 0.12 '--stride 2 skips the frame shown at 0\.12 s, number 3' --stride 2
+    refused_at 0.12 'the frame shown at 0\.12 s, number 3, is outside the range of --frames' --frames :2
+    track -p <(echo '{"prompts": [{"time": 0.125, "object": 1, "points": [[5, 5]]}]}') --dry-run shots
+    equal "$(json stdout '.prompts[0].frame')" 3
+}
