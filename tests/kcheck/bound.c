@@ -99,7 +99,8 @@ void kc_norm_bound(struct kc_tensor x, const struct kc_norm *norm, double *value
 }
 
 /* What roundings to 16 bits on the way add: of keys, which move scores by independent amounts; of probabilities, kept
- * unnormalised with at most 1 for the largest; of values. p is normalised, by `sum`. */
+ * unnormalised with at most 1 for the largest; of values. p is normalised, by `sum`. Probabilities count one and a half
+ * times: they may crowd above a power of two, where the deviation is largest beside the bound. */
 static void add_roundings(double *bound, const struct kc_attended *a, const double *p, const double *moved, double sum)
 {
     double mean[MAX_CHANNELS] = {0}, kept[MAX_CHANNELS] = {0}, alike[MAX_CHANNELS] = {0};
@@ -112,7 +113,7 @@ static void add_roundings(double *bound, const struct kc_attended *a, const doub
         const double share = kc_store_bound(p[j] * sum) / sum, shift = p[j] * expm1(2 * moved[j]) / 2;
         for (int i = 0; i < a->dv; i++) {
             if (j < a->n - a->alike) {
-                kept[i] += share * v[i] * share * v[i];
+                kept[i] += 2.25 * share * v[i] * share * v[i];
             } else {
                 alike[i] += share * fabs(v[i]); /* rounded as one */
             }
@@ -120,7 +121,7 @@ static void add_roundings(double *bound, const struct kc_attended *a, const doub
             if (error) kept[i] += p[j] * error[i] * p[j] * error[i];
         }
     }
-    for (int i = 0; i < a->dv; i++) bound[i] += 2 * sqrt(kept[i] + alike[i] * alike[i]);
+    for (int i = 0; i < a->dv; i++) bound[i] += 2 * sqrt(kept[i]) + alike[i];
 }
 
 /* The root of the sum of squares of a_i b_i. */
