@@ -99,9 +99,9 @@ AMX_INLINE void amx_store(float *c, ptrdiff_t ldc, const int tall)
     AMX_STORE(3, c + 16 * ldc + 16, stride);
 }
 
-/* Accumulators += a step of k, in AMX_PHASES calls: a0, a1 point to the step of two row tiles (with tall 1 only a0), b to
- * that of a panel. A caller has some vectors to compute after each: a thread's tiles and vectors run side by side only
- * where they are finely mixed, for the processor looks a few hundred instructions ahead. */
+/* Accumulators += a step of k, in AMX_PHASES calls. a0, a1: the step of two row tiles (with tall 1 only a0), b:
+ * that of a panel. Callers compute some vectors after each: tiles leave one of the two vector units free, so about 64
+ * vector operations a phase cost nothing, but only where they are so finely mixed. */
 enum { AMX_PHASES = AMX_PARTS == 2 ? 3 : 1 };
 
 AMX_INLINE void amx_multiply(const int tall)
