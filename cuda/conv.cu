@@ -191,7 +191,7 @@ __global__ void narrow(cu_piece<T, OUT> *y, const T *x, const float *wt, const f
 }
 
 /* Depthwise, stride 1: one thread two channels of STRIP neighbouring pixels, whose inputs it reads once a row */
-enum { STRIP = 4 };
+enum { STRIP = 8 };
 
 template <class T, int K>
 __global__ void depthwise(cu_piece<T, 2> *y, const cu_piece<T, 2> *x, const float2 *wt, const float2 *bias,

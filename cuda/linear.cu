@@ -13,7 +13,8 @@
 
 #define LT_FUNCTIONS(X)                                                                                                \
     X(Create)                                                                                                          \
-    X(Destroy) X(MatmulDescCreate) X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatmulPreferenceCreate)           \
+    X(Destroy)                                                                                                         \
+    X(MatmulDescCreate) X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatmulPreferenceCreate)                      \
         X(MatmulPreferenceSetAttribute) X(MatmulPreferenceDestroy) X(MatmulAlgoGetHeuristic) X(Matmul)                 \
             X(MatmulDescDestroy) X(MatrixLayoutDestroy)
 
@@ -124,6 +125,8 @@ static bool make_plan(struct s2_backend *be, struct cu_blas *b, struct plan *p)
     cublasLtEpilogue_t epilogue = (cublasLtEpilogue_t)k->epilogue;
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t result;
+    /* sums of parts of k are added in float32, never in the output's type */
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     uint32_t align_w = 256, align_x = (uint32_t)k->align_x, align_y = (uint32_t)k->align_y;
     int found = 0;
 
@@ -141,6 +144,8 @@ static bool make_plan(struct s2_backend *be, struct cu_blas *b, struct plan *p)
     lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align_x, sizeof align_x);
     lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align_y, sizeof align_y);
     lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align_y, sizeof align_y);
+    lt->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                     sizeof reductions);
     /* the library's first choice, never a timed one: the same machine gives the same bits */
     cublasStatus_t st =
         lt->MatmulAlgoGetHeuristic(b->handle, p->desc, p->w, p->x, p->y, p->y, preference, 1, &result, &found);

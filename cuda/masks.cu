@@ -98,12 +98,22 @@ __global__ void holes_near(float *y, const float *x, int h, int w, int area)
     const int p = blockIdx.x * blockDim.x + threadIdx.x;
     if (p >= h * w) return;
     const float *map = x + at;
-    int found[NEAR_AREA + 8], n = map[p] <= 0 ? 1 : area + 1;
+    const int px = p % w, py = p / w;
+    int around = 0; /* background pixels of the 3 x 3 around a background pixel are its component's */
+    for (int k = 0; k < 9; k++) {
+        const int qx = px + k % 3 - 1, qy = py + k / 3 - 1;
+        around += qx >= 0 && qy >= 0 && qx < w && qy < h && map[qy * w + qx] <= 0;
+    }
+    if (!(map[p] <= 0) || around > area) {
+        y[at + p] = map[p];
+        return;
+    }
+    int found[NEAR_AREA + 8], n = 1;
     found[0] = p;
     for (int i = 0; i < n && n <= area; i++) {
-        const int px = found[i] % w, py = found[i] / w;
+        const int fx = found[i] % w, fy = found[i] / w;
         for (int k = 0; k < 9; k++) {
-            const int qx = px + k % 3 - 1, qy = py + k / 3 - 1, q = qy * w + qx;
+            const int qx = fx + k % 3 - 1, qy = fy + k / 3 - 1, q = qy * w + qx;
             if (qx < 0 || qy < 0 || qx >= w || qy >= h || !(map[q] <= 0)) continue;
             bool known = false;
             for (int j = 0; j < n; j++) known |= found[j] == q;

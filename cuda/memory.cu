@@ -11,7 +11,6 @@
 #define DIM      64  /* channels of a memory */
 #define KEY      256 /* channels of a key, and numbers of a pointer */
 #define PARTS    (KEY / DIM)
-#define TOKENS   64 /* keys a block of project_keys makes */
 #define MAX_SINE 256
 
 /* ------------------------------------------------------------------ storing */
@@ -157,55 +156,59 @@ struct memories {
     int capacity;       /* keys of an entry */
 };
 
-/* TOKENS tokens of one memory, or of the pointers: block (x, y, z) has tokens x * TOKENS .. of spatial memory y of entry
- * z; y == spatial_cap: of its pointers. */
+/* What a block projects: TOKENS tokens x * TOKENS .. of entry z, of `span` spatial memories from y * span on; y + 1 ==
+ * gridDim.y: of its pointers, as if they were one memory. */
 struct stretch {
-    int count;                    /* tokens, <= 0: nothing to do */
-    int first;                    /* of the memory */
-    int key;                      /* of the entry, the first token's */
-    const __nv_bfloat16 *spatial; /* [count][DIM], or NULL: pointers */
-    const float *tpos;            /* [DIM], of a spatial memory */
+    bool pointers;
+    int first, count;     /* tokens; count <= 0: nothing to do */
+    int memory, memories; /* the first memory, and how many */
+    int key;              /* of the entry, the first token's of memory 0 */
 };
 
-__device__ __forceinline__ stretch stretch_of(const memories &m)
+template <int TOKENS> __device__ __forceinline__ stretch stretch_of(const memories &m, int span)
 {
     const int b = blockIdx.z, spatial = m.table.counts[2 * b], pointers = m.table.counts[2 * b + 1];
-    const bool is_pointer = (int)blockIdx.y == m.table.spatial_cap;
     stretch s = {};
+    s.pointers = blockIdx.y + 1 == gridDim.y;
     s.first = blockIdx.x * TOKENS;
-    if (!is_pointer && (int)blockIdx.y >= spatial) return s;
-    s.count = min(TOKENS, (is_pointer ? pointers * PARTS : m.bank.tokens) - s.first);
-    s.key = (is_pointer ? spatial : blockIdx.y) * m.bank.tokens + s.first;
-    if (s.count <= 0 || is_pointer) return s;
-    const int64_t entry = (int64_t)b * m.table.spatial_cap + blockIdx.y;
-    s.spatial = (const __nv_bfloat16 *)m.bank.spatial + ((int64_t)m.table.slot[entry] * m.bank.tokens + s.first) * DIM;
-    s.tpos = m.tpos + (int64_t)m.table.row[entry] * DIM;
+    s.count = min(TOKENS, (s.pointers ? pointers * PARTS : m.bank.tokens) - s.first);
+    s.memory = s.pointers ? 0 : blockIdx.y * span;
+    s.memories = s.pointers ? 1 : min(span, spatial - s.memory);
+    s.key = (s.pointers ? spatial * m.bank.tokens : 0) + s.first;
     return s;
 }
 
-/* Channels c, c + 1 of token i of the stretch: the memory and its sum with the position. */
-__device__ __forceinline__ void read_memory(const memories &m, const stretch &s, int i, int c, float2 *memory,
-                                            float2 *sum)
+/* Channels c .. c + N - 1 of token i of memory j of the stretch, and of the position that is added to them. */
+template <int N>
+__device__ __forceinline__ void read_memory(const memories &m, const stretch &s, int j, int i, int c,
+                                            float (&memory)[N], float (&position)[N])
 {
-    float2 position;
-    if (s.spatial) {
-        *memory = __bfloat1622float2(*(const __nv_bfloat162 *)(s.spatial + (int64_t)i * DIM + c));
-        const float2 pe = *(const float2 *)(m.pe + (int64_t)(s.first + i) * DIM + c), t = *(const float2 *)(s.tpos + c);
-        position = make_float2(pe.x + t.x, pe.y + t.y);
-    } else {
-        const int token = s.first + i;
+    const int token = s.first + i;
+    if (s.pointers) {
         const int64_t entry = (int64_t)blockIdx.z * m.table.ptr_cap + token / PARTS;
-        *memory = *(const float2 *)(m.bank.pointers + (int64_t)m.table.ptr_slot[entry] * KEY + token % PARTS * DIM + c);
-        position = *(const float2 *)(m.ptr_pos + entry * DIM + c);
+        const float *from = m.bank.pointers + (int64_t)m.table.ptr_slot[entry] * KEY + token % PARTS * DIM + c;
+#pragma unroll
+        for (int e = 0; e < N; e++) memory[e] = from[e], position[e] = m.ptr_pos[entry * DIM + c + e];
+        return;
     }
-    *sum = make_float2(memory->x + position.x, memory->y + position.y);
+    const int64_t entry = (int64_t)blockIdx.z * m.table.spatial_cap + j;
+    const __nv_bfloat16 *bank = (const __nv_bfloat16 *)m.bank.spatial;
+    const auto from =
+        *(const cu_piece<__nv_bfloat16, N> *)(bank + ((int64_t)m.table.slot[entry] * m.bank.tokens + token) * DIM + c);
+    const auto pe = *(const cu_piece<float, N> *)(m.pe + (int64_t)token * DIM + c);
+    const auto time = *(const cu_piece<float, N> *)(m.tpos + (int64_t)m.table.row[entry] * DIM + c);
+#pragma unroll
+    for (int e = 0; e < N; e++) memory[e] = cu_f32(from.v[e]), position[e] = pe.v[e] + time.v[e];
 }
 
-__device__ __forceinline__ float2 turned(const memories &m, const stretch &s, int i, int channel, float2 key)
+/* Cosine and sine for channels c, c + 1 of token i. */
+__device__ __forceinline__ float2 turn_of(const memories &m, const stretch &s, int i, int c)
 {
-    if (!s.spatial) return key;
-    const float2 t = *(const float2 *)(m.rope + (int64_t)(s.first + i) * KEY + channel);
-    return make_float2(key.x * t.x - key.y * t.y, key.x * t.y + key.y * t.x);
+    return s.pointers ? make_float2(1, 0) : *(const float2 *)(m.rope + (int64_t)(s.first + i) * KEY + c);
+}
+__device__ __forceinline__ float2 turned(float2 key, float2 turn)
+{
+    return make_float2(key.x * turn.x - key.y * turn.y, key.x * turn.y + key.y * turn.x);
 }
 
 /* Where 8 channels of a key or value go: as rows of an entry's capacity (BN 0), or in tiles of BN keys (flash_bulk.cuh). */
@@ -235,7 +238,7 @@ template <class T, int BN> struct places {
 template <class T, int BN> __device__ __forceinline__ void clear_tail(const memories &m, const places<T, BN> &to)
 {
     if constexpr (BN > 0) {
-        if ((int)blockIdx.y != m.table.spatial_cap || blockIdx.x > 0) return;
+        if (blockIdx.y + 1 != gridDim.y || blockIdx.x > 0) return;
         const int keys = m.table.counts[2 * blockIdx.z] * m.bank.tokens + m.table.counts[2 * blockIdx.z + 1] * PARTS;
         const int pieces = (BN - keys % BN) % BN * (DIM / 8);
         for (int i = threadIdx.x; i < pieces; i += blockDim.x) {
@@ -244,121 +247,151 @@ template <class T, int BN> __device__ __forceinline__ void clear_tail(const memo
     }
 }
 
-/* Tensor cores: 64 tokens x 64 channels times the matrix, 8 warps of 32 output channels each. Keys leave through shared
- * memory, over the operands. */
+/* Tensor cores: 32 tokens x 64 channels times the matrix, 8 warps of 32 output channels each. A thread keeps its part of
+ * the matrix and its rotations over the memories. Keys leave through shared memory, where the matrix was. */
 template <class T> struct projection {
+    static constexpr int TOKENS = 32, THREADS = 256;
     static constexpr int PITCH = 2 * DIM + 16, OUT_PITCH = 2 * KEY + 16; /* bytes of a row */
     static constexpr int A_BYTES = TOKENS * PITCH, BYTES = A_BYTES + KEY * PITCH;
-    static_assert(TOKENS * OUT_PITCH <= BYTES, "keys lie over the operands");
+    static_assert(TOKENS * OUT_PITCH <= KEY * PITCH, "keys lie over the matrix");
+    static_assert(TOKENS * DIM / 8 == THREADS, "a thread brings one piece of a memory");
 };
 
-template <class T, int BN> __global__ void __launch_bounds__(256) project_keys(memories m, places<T, BN> to)
+template <class T, int BN>
+__global__ void __launch_bounds__(projection<T>::THREADS, 2) project_keys(memories m, places<T, BN> to, int span)
 {
     using P = projection<T>;
     __shared__ __align__(16) unsigned char memory[P::BYTES];
     unsigned char *a = memory, *b = memory + P::A_BYTES;
-    const stretch s = stretch_of(m);
+    const stretch s = stretch_of<P::TOKENS>(m, span);
     clear_tail(m, to);
-    if (s.count <= 0) return;
+    if (s.count <= 0 || s.memories <= 0) return;
     const int lane = threadIdx.x & 31, channel = (threadIdx.x >> 5) * 32;
+    const int token = threadIdx.x / 64 * 8 + threadIdx.x % 8, chunk = threadIdx.x / 8 % 8; /* this thread's piece */
 
-    flash_fetch<KEY, DIM / 8, P::PITCH, 256>(b, KEY, DIM / 8, threadIdx.x, [&](unsigned char *at, int row, int chunk) {
-        flash_copy16(at, (const T *)m.weight + row * DIM + chunk * 8);
-    });
-    for (int i = threadIdx.x; i < TOKENS * DIM / 8; i += 256) {
-        const int token = i / 64 * 8 + i % 8, chunk = i / 8 % 8;
-        uint32_t value[4] = {}, sum[4] = {};
-        if (token < s.count) {
+    flash_fetch<KEY, DIM / 8, P::PITCH, P::THREADS>(
+        b, KEY, DIM / 8, threadIdx.x,
+        [&](unsigned char *at, int row, int piece) { flash_copy16(at, (const T *)m.weight + row * DIM + piece * 8); });
+    float2 turn[P::TOKENS / 16][4][2], bias[4];
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float2 one, both;
-                read_memory(m, s, token, chunk * 8 + 2 * e, &one, &both);
-                value[e] = flash_pack<T>(one.x, one.y), sum[e] = flash_pack<T>(both.x, both.y);
+    for (int i = 0; i < 4; i++) {
+        const int c = channel + i * 8 + (lane & 3) * 2;
+        bias[i] = *(const float2 *)(m.bias + c);
+#pragma unroll
+        for (int t = 0; t < P::TOKENS / 16; t++) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const int row = t * 16 + r * 8 + (lane >> 2);
+                turn[t][i][r] = turn_of(m, s, row < s.count ? row : 0, c);
             }
-            *to.value(s.key + token, chunk) = make_uint4(value[0], value[1], value[2], value[3]);
         }
-        *(uint4 *)(a + token * P::PITCH + chunk * 16) = make_uint4(sum[0], sum[1], sum[2], sum[3]);
     }
     flash_copies_wait();
     __syncthreads();
-
-    float acc[TOKENS / 16][4][4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 bias = *(const float2 *)(m.bias + channel + i * 8 + (lane & 3) * 2);
-#pragma unroll
-        for (int t = 0; t < TOKENS / 16; t++) {
-            acc[t][i][0] = acc[t][i][2] = bias.x;
-            acc[t][i][1] = acc[t][i][3] = bias.y;
-        }
-    }
-    const uint32_t rows = flash_shared(a) + (lane & 15) * P::PITCH + (lane >> 4) * 16;
+    uint32_t weight[DIM / 16][2][4];
     const uint32_t columns =
         flash_shared(b) + (channel + (lane & 7) + ((lane & 16) >> 1)) * P::PITCH + ((lane >> 3) & 1) * 16;
 #pragma unroll
     for (int c = 0; c < DIM / 16; c++) {
-        uint32_t wt[2][4];
-        flash_load4(wt[0], columns + c * 32);
-        flash_load4(wt[1], columns + 16 * P::PITCH + c * 32);
-#pragma unroll
-        for (int t = 0; t < TOKENS / 16; t++) {
-            uint32_t x[4];
-            flash_load4(x, rows + t * 16 * P::PITCH + c * 32);
-#pragma unroll
-            for (int i = 0; i < 4; i++) flash_mma<T>(acc[t][i], x, wt[i / 2][i % 2 * 2], wt[i / 2][i % 2 * 2 + 1]);
-        }
+        flash_load4(weight[c][0], columns + c * 32);
+        flash_load4(weight[c][1], columns + 16 * P::PITCH + c * 32);
     }
-    __syncthreads();
+
+    const uint32_t rows = flash_shared(a) + (lane & 15) * P::PITCH + (lane >> 4) * 16;
+    for (int j = s.memory; j < s.memory + s.memories; j++) {
+        const int key = s.key + j * m.bank.tokens;
+        uint32_t value[4] = {}, sum[4] = {};
+        if (token < s.count) {
+            float one[8], position[8];
+            read_memory(m, s, j, token, chunk * 8, one, position);
 #pragma unroll
-    for (int t = 0; t < TOKENS / 16; t++) {
+            for (int e = 0; e < 4; e++) {
+                value[e] = flash_pack<T>(one[2 * e], one[2 * e + 1]);
+                sum[e] = flash_pack<T>(one[2 * e] + position[2 * e], one[2 * e + 1] + position[2 * e + 1]);
+            }
+            *to.value(key + token, chunk) = make_uint4(value[0], value[1], value[2], value[3]);
+        }
+        *(uint4 *)(a + token * P::PITCH + chunk * 16) = make_uint4(sum[0], sum[1], sum[2], sum[3]);
+        __syncthreads(); /* the operands are there, and the keys of the memory before have left */
+
+        float acc[P::TOKENS / 16][4][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int t = 0; t < P::TOKENS / 16; t++) {
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const int token = t * 16 + r * 8 + (lane >> 2), c = channel + i * 8 + (lane & 3) * 2;
-                if (token >= s.count) continue;
-                const float2 key = turned(m, s, token, c, make_float2(acc[t][i][2 * r], acc[t][i][2 * r + 1]));
-                *(uint32_t *)(memory + token * P::OUT_PITCH + c * 2) = flash_pack<T>(key.x, key.y);
+            for (int i = 0; i < 4; i++) {
+                acc[t][i][0] = acc[t][i][2] = bias[i].x;
+                acc[t][i][1] = acc[t][i][3] = bias[i].y;
+            }
+#pragma unroll
+            for (int c = 0; c < DIM / 16; c++) {
+                uint32_t x[4];
+                flash_load4(x, rows + t * 16 * P::PITCH + c * 32);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    flash_mma<T>(acc[t][i], x, weight[c][i / 2][i % 2 * 2], weight[c][i / 2][i % 2 * 2 + 1]);
             }
         }
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < TOKENS * KEY / 8; i += 256) {
-        const int token = i / 256 * 8 + i % 8, chunk = i / 8 % 32;
-        if (token < s.count) {
-            *to.key(s.key + token, chunk) = *(const uint4 *)(memory + token * P::OUT_PITCH + chunk * 16);
+#pragma unroll
+        for (int t = 0; t < P::TOKENS / 16; t++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    const int row = t * 16 + r * 8 + (lane >> 2), c = channel + i * 8 + (lane & 3) * 2;
+                    const float2 k = turned(make_float2(acc[t][i][2 * r], acc[t][i][2 * r + 1]), turn[t][i][r]);
+                    *(uint32_t *)(b + row * P::OUT_PITCH + c * 2) = flash_pack<T>(k.x, k.y);
+                }
+            }
+        }
+        __syncthreads(); /* the keys are there, and the operands used up */
+#pragma unroll
+        for (int i = threadIdx.x; i < P::TOKENS * KEY / 8; i += P::THREADS) {
+            const int row = i / 256 * 8 + i % 8, piece = i / 8 % 32;
+            if (row < s.count) *to.key(key + row, piece) = *(const uint4 *)(b + row * P::OUT_PITCH + piece * 16);
         }
     }
 }
 
 /* float32: a thread has an output channel, its row of the matrix in registers. */
-template <> __global__ void __launch_bounds__(256) project_keys<float, 0>(memories m, places<float, 0> to)
+template <> struct projection<float> {
+    static constexpr int TOKENS = 64, THREADS = KEY;
+};
+template <>
+__global__ void __launch_bounds__(projection<float>::THREADS) project_keys<float, 0>(memories m, places<float, 0> to,
+                                                                                     int span)
 {
+    constexpr int TOKENS = projection<float>::TOKENS;
     __shared__ __align__(16) float a[TOKENS][DIM];
-    const stretch s = stretch_of(m);
-    if (s.count <= 0) return;
-    const int64_t key_at = (int64_t)blockIdx.z * to.capacity + s.key;
-    for (int i = threadIdx.x; i < s.count * DIM / 2; i += 256) {
-        const int token = i / (DIM / 2), c = i % (DIM / 2) * 2;
-        float2 value, sum;
-        read_memory(m, s, token, c, &value, &sum);
-        *(float2 *)(to.values + (key_at + token) * DIM + c) = value;
-        *(float2 *)&a[token][c] = sum;
-    }
+    const stretch s = stretch_of<TOKENS>(m, span);
+    if (s.count <= 0 || s.memories <= 0) return;
     const int channel = threadIdx.x;
     float w[DIM];
 #pragma unroll
     for (int c = 0; c < DIM; c++) w[c] = ((const float *)m.weight)[channel * DIM + c];
-    __syncthreads();
-    for (int token = 0; token < s.count; token++) {
-        float key = 0;
+    for (int j = s.memory; j < s.memory + s.memories; j++) {
+        const int64_t key_at = (int64_t)blockIdx.z * to.capacity + s.key + j * m.bank.tokens;
+        __syncthreads();
+        for (int i = threadIdx.x; i < s.count * DIM / 2; i += blockDim.x) {
+            const int token = i / (DIM / 2), c = i % (DIM / 2) * 2;
+            float value[2], position[2];
+            read_memory(m, s, j, token, c, value, position);
+            for (int e = 0; e < 2; e++) {
+                to.values[(key_at + token) * DIM + c + e] = value[e];
+                a[token][c + e] = value[e] + position[e];
+            }
+        }
+        __syncthreads();
+        for (int token = 0; token < s.count; token++) {
+            float key = 0;
 #pragma unroll
-        for (int c = 0; c < DIM; c++) key = fmaf(a[token][c], w[c], key);
-        key += m.bias[channel];
-        const float other = __shfl_xor_sync(0xffffffffu, key, 1);
-        const bool odd = channel & 1;
-        const float2 pair = turned(m, s, token, channel & ~1, odd ? make_float2(other, key) : make_float2(key, other));
-        to.keys[(key_at + token) * KEY + channel] = odd ? pair.y : pair.x;
+            for (int c = 0; c < DIM; c++) key = fmaf(a[token][c], w[c], key);
+            key += m.bias[channel];
+            const float other = __shfl_xor_sync(0xffffffffu, key, 1);
+            const bool odd = channel & 1;
+            const float2 pair =
+                turned(odd ? make_float2(other, key) : make_float2(key, other), turn_of(m, s, token, channel & ~1));
+            to.keys[(key_at + token) * KEY + channel] = odd ? pair.y : pair.x;
+        }
     }
 }
 
@@ -385,9 +418,14 @@ static bool work_at(struct s2_backend *be, struct work *w, size_t key_bytes, siz
 template <class T, int BN>
 static bool launch_projection(struct s2_backend *be, const memories &m, int n, T *keys, T *values, int capacity)
 {
+    using P = projection<T>;
     const int tokens = m.bank.tokens, pointers = m.table.ptr_cap * PARTS;
-    const dim3 grid(cu_blocks(tokens > pointers ? tokens : pointers, TOKENS), m.table.spatial_cap + 1, n);
-    project_keys<T, BN><<<grid, 256, 0, cu_of(be)->stream>>>(m, places<T, BN>{keys, values, capacity});
+    const int across = cu_blocks(tokens > pointers ? tokens : pointers, P::TOKENS);
+    /* as many memories a block as leave two blocks for each multiprocessor */
+    const int blocks = 2 * cu_of(be)->sm_count / (across * n), cap = m.table.spatial_cap;
+    const int span = blocks > 1 ? cu_blocks(cap, blocks) : cap;
+    const dim3 grid(across, cu_blocks(cap, span) + 1, n);
+    project_keys<T, BN><<<grid, P::THREADS, 0, cu_of(be)->stream>>>(m, places<T, BN>{keys, values, capacity}, span);
     return CU_LAUNCHED(be, "memory_attention");
 }
 

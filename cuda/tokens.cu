@@ -15,32 +15,38 @@ template <int LANES> __device__ __forceinline__ float lanes_sum(float v)
 }
 
 /* LANES threads a token, each PIECES pieces of N channels, kept in registers; the variance is taken around the mean.
- * c, ldx, ldy in pieces */
+ * c, ldx, ldy in pieces. Weights are read with the values, so that one wait covers both. */
 template <class T, int N, int LANES, int PIECES>
-__global__ void layer_norm(cu_piece<T, N> *y, const cu_piece<T, N> *x, int ldy, int ldx, const float *weight,
-                           const float *bias, int c, float eps, int64_t n, enum s2_act act)
+__global__ void layer_norm(cu_piece<T, N> *y, const cu_piece<T, N> *x, int ldy, int ldx,
+                           const cu_piece<float, N> *weight, const cu_piece<float, N> *bias, int c, float eps,
+                           int64_t n, enum s2_act act)
 {
     const int64_t token = ((int64_t)blockIdx.x * NORM_THREADS + threadIdx.x) / LANES;
     const int lane = threadIdx.x % LANES;
     const bool there = token < n; /* every thread takes part in the sums */
     const float count = (float)(c * N);
-    float v[PIECES][N], sum = 0, square = 0;
+    cu_piece<T, N> from[PIECES];
+    cu_piece<float, N> scale_of[PIECES], shift_of[PIECES];
+    float sum = 0, square = 0;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         const int p = lane + LANES * i;
-        cu_piece<T, N> from;
-        if (there && p < c) from = x[token * ldx + p];
+        if (!there || p >= c) continue;
+        from[i] = x[token * ldx + p], scale_of[i] = weight[p], shift_of[i] = bias[p];
+    }
 #pragma unroll
-        for (int e = 0; e < N; e++) {
-            v[i][e] = there && p < c ? cu_f32(from.v[e]) : 0.0f;
-            sum += v[i][e];
-        }
+    for (int i = 0; i < PIECES; i++) {
+#pragma unroll
+        for (int e = 0; e < N; e++) sum += there && lane + LANES * i < c ? cu_f32(from[i].v[e]) : 0.0f;
     }
     const float mean = lanes_sum<LANES>(sum) / count;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
 #pragma unroll
-        for (int e = 0; e < N; e++) square += lane + LANES * i < c ? (v[i][e] - mean) * (v[i][e] - mean) : 0.0f;
+        for (int e = 0; e < N; e++) {
+            const float d = cu_f32(from[i].v[e]) - mean;
+            square += there && lane + LANES * i < c ? d * d : 0.0f;
+        }
     }
     const float scale = rsqrtf(lanes_sum<LANES>(square) / count + eps);
 #pragma unroll
@@ -50,7 +56,8 @@ __global__ void layer_norm(cu_piece<T, N> *y, const cu_piece<T, N> *x, int ldy, 
         cu_piece<T, N> to;
 #pragma unroll
         for (int e = 0; e < N; e++) {
-            to.v[e] = cu_to<T>(cu_act<T>((v[i][e] - mean) * scale * weight[p * N + e] + bias[p * N + e], act));
+            const float v = (cu_f32(from[i].v[e]) - mean) * scale;
+            to.v[e] = cu_to<T>(cu_act<T>(v * scale_of[i].v[e] + shift_of[i].v[e], act));
         }
         y[token * ldy + p] = to;
     }
@@ -63,8 +70,8 @@ static void launch_norm(struct s2_backend *be, struct s2_tensor y, struct s2_ten
     using piece = cu_piece<T, N>;
     const int64_t n = s2_tokens(x);
     layer_norm<T, N, LANES, PIECES><<<cu_blocks(n * LANES, NORM_THREADS), NORM_THREADS, 0, cu_of(be)->stream>>>(
-        (piece *)y.data, (const piece *)x.data, y.ld / N, x.ld / N, norm->weight, norm->bias, norm->c / N, norm->eps, n,
-        act);
+        (piece *)y.data, (const piece *)x.data, y.ld / N, x.ld / N, (const cu_piece<float, N> *)norm->weight,
+        (const cu_piece<float, N> *)norm->bias, norm->c / N, norm->eps, n, act);
 }
 
 void cu_layer_norm(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
@@ -74,26 +81,26 @@ void cu_layer_norm(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x
     if (norm->c == 4 && x.ld == 4 && y.ld == 4) {
         CU_BY_TYPE(x.dtype, T, launch_norm<T, 4, 1, 1>(be, y, x, norm, act));
     } else {
-        CU_BY_PIECE(x.dtype, cu_whole(x) && cu_whole(y), T, N, {
+        CU_BY_TYPE(x.dtype, T, {
+            constexpr int N = 16 / (int)sizeof(T);
             const int pieces = norm->c / N;
-            if (pieces <= 2)
-                launch_norm<T, N, 2, 1>(be, y, x, norm, act);
-            else if (pieces <= 8)
-                launch_norm<T, N, 8, 1>(be, y, x, norm, act);
-            else if (pieces <= 16)
-                launch_norm<T, N, 16, 1>(be, y, x, norm, act);
-            else if (pieces <= 32)
-                launch_norm<T, N, 32, 1>(be, y, x, norm, act);
-            else if (pieces <= 64)
-                launch_norm<T, N, 32, 2>(be, y, x, norm, act);
-            else if (pieces <= 96)
-                launch_norm<T, N, 32, 3>(be, y, x, norm, act);
-            else if (pieces <= 160)
-                launch_norm<T, N, 32, 5>(be, y, x, norm, act);
-            else if (pieces <= 1152)
-                launch_norm<T, N, 32, 36>(be, y, x, norm, act);
-            else
+            if (norm->c > 1152) {
                 s2_backend_fail(be, S2_E_INTERNAL, "a layer norm over %d channels", norm->c);
+            } else if (!cu_whole(x) || !cu_whole(y)) {
+                launch_norm<T, 1, 32, 36>(be, y, x, norm, act);
+            } else if (pieces <= 2) {
+                launch_norm<T, N, 2, 1>(be, y, x, norm, act);
+            } else if (pieces <= 8) {
+                launch_norm<T, N, 8, 1>(be, y, x, norm, act);
+            } else if (pieces <= 16) {
+                launch_norm<T, N, 16, 1>(be, y, x, norm, act);
+            } else if (pieces <= 32) {
+                launch_norm<T, N, 32, 1>(be, y, x, norm, act);
+            } else if (pieces <= 96) {
+                launch_norm<T, N, 32, 3>(be, y, x, norm, act);
+            } else {
+                launch_norm < T, N, 32, 36 / N<5 ? 5 : 36 / N>(be, y, x, norm, act);
+            }
         });
     }
     CU_LAUNCHED(be, "layer_norm");
