@@ -34,6 +34,7 @@ struct fmt_video_options {
     int64_t first, end;               /* half-open range of source frames to deliver; end < 0: to the end */
     int64_t stride;                   /* deliver every stride-th of them, >= 1 */
     const struct fmt_index *backward; /* not NULL: the same frames, the last one first; it outlives the clip */
+    size_t backward_bytes;            /* of decoded frames that may then wait, but at least 8 frames; 0: 128 MiB */
 };
 
 struct fmt_video_info {

@@ -11,7 +11,7 @@ enum s2_status fmt_backward_init(struct fmt_backward *b, struct fmt_video *v, st
     *b = (struct fmt_backward){.v = v, .index = v->options.backward, .at_start = true};
     size_t bytes = 1;
     for (int i = 0; i < AV_NUM_DATA_POINTERS && v->stream.first->buf[i]; i++) bytes += v->stream.first->buf[i]->size;
-    size_t n = (size_t)FMT_BACKWARD_BYTES / bytes;
+    size_t n = (v->options.backward_bytes ? v->options.backward_bytes : FMT_BACKWARD_BYTES) / bytes;
     b->capacity = n < FMT_BACKWARD_LEAST ? FMT_BACKWARD_LEAST : n > FMT_BACKWARD_MOST ? FMT_BACKWARD_MOST : (int)n;
     for (int i = 0; i < b->capacity; i++)
         if (!(b->frame[i] = av_frame_alloc())) return s2_no_memory(err, "frames", sizeof(AVFrame));

@@ -23,7 +23,7 @@ struct fmt_index {
 uint64_t fmt_picture_hash(const AVFrame *);
 
 /* Frames of a container in descending order. Decoding goes forward from a key frame, or from the start of the clip
- * where seeking does not help, and fills a buffer of at most FMT_BACKWARD_BYTES (but FMT_BACKWARD_LEAST frames). What
+ * where seeking does not help, and fills a buffer of bounded size. What
  * came by seeking is taken only if its time and picture are those of the first pass. */
 enum { FMT_BACKWARD_BYTES = 128 << 20, FMT_BACKWARD_LEAST = 8, FMT_BACKWARD_MOST = 256 };
 

@@ -19,3 +19,14 @@ case_refusals() {
     exits 4 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle out.json "$MODEL"
     exits 0 "$SAM2TRACK" inspect --json "$MODEL" clip.mkv
 }
+
+case_both_directions() {
+    clip --frames 5 --gop 2 clip.mkv
+    prompts=(--box 8,24,31,47@2 --point 75,35@3#2)
+    for direction in backward both; do
+        track "${prompts[@]}" --direction $direction --png $direction --rle $direction.jsonl --overlay $direction.mp4 clip.mkv
+        equal "$(frames $direction.jsonl | wc -l)" 5 frames
+    done
+    track "${prompts[@]}" --direction both --late-prompts lookahead --stats - clip.mkv
+    equal "$(json stdout .steps)" 8 steps
+}
