@@ -26,7 +26,7 @@ CUDA_ARCH ?= 80 90a
 cuda_src := $(if $(CUDA),$(wildcard cuda/*.cu))
 cuda_gen := $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(patsubst %a,%,$(firstword $(CUDA_ARCH))),code=compute_$(patsubst %a,%,$(firstword $(CUDA_ARCH)))
-cuda_flags = -std=c++17 -O3 -Xcompiler -Wall,-O2,-fno-strict-aliasing $(cuda_gen)
+cuda_flags = -std=c++17 -O3 -Xcompiler -Wall,-O2,-fno-strict-aliasing -DCUDA_ARCHS='"$(addprefix sm_,$(CUDA_ARCH))"' $(cuda_gen)
 cuda_cflags := $(if $(CUDA),-DHAVE_CUDA)
 cuda_libs := $(if $(CUDA),$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a $(CUDA_HOME)/targets/x86_64-linux/lib/libcudart_static.a)) -ldl -lrt -lstdc++)
 

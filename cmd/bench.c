@@ -292,7 +292,7 @@ int cmd_bench(int argc, char **argv)
          .value = &b.where.device, .fallback = "auto"},
         {CMD_CHOICE, 0, "precision", NULL, "arithmetic of the model", .value = &b.where.precision,
          .choices = "auto|fp32|bf16|fp16"},
-        {CMD_CHOICE, 0, "graph", NULL, "CUDA graphs", .value = &b.where.graph, .choices = "auto|off"},
+        {CMD_CHOICE, 0, "graph", NULL, "CUDA graphs", .value = &b.where.graph, .choices = "auto|on|off"},
         {CMD_INTEGER, 0, "threads", "N", "CPU threads", .value = &b.threads, .max = 4096, .fallback = "all cores"},
     };
     const struct cmd_command command = {"bench", summary, notes, rows, sizeof rows / sizeof *rows};

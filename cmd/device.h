@@ -7,7 +7,7 @@
 struct cmd_device_options {
     const char *device;    /* "auto", "cpu", "cuda" or "cuda:N" */
     const char *precision; /* "auto", "fp32", "bf16", "fp16" */
-    const char *graph;     /* "auto" or "off" */
+    const char *graph;     /* "auto", "on" or "off" */
     int threads;
 };
 

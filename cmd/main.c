@@ -10,6 +10,9 @@
 #include "log.h"
 #include "options.h"
 #include "process.h"
+#ifdef HAVE_CUDA
+#include "../cuda/cuda.h"
+#endif
 
 static const struct verb {
     const char *name;
@@ -39,6 +42,16 @@ static const char overview[] =
     "'sam2track VERB --help' lists the options of a verb, 'sam2track --version' tells the version.\n"
     "The man pages sam2track(1) and sam2track-formats(5) tell the rest.\n";
 
+static void print_version(void)
+{
+    puts("sam2track " S2_VERSION);
+#ifdef HAVE_CUDA
+    printf("CUDA backend: %s\n", cu_build());
+#else
+    puts("CUDA backend: not in this build");
+#endif
+}
+
 static int run_verb(int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "--help";
@@ -47,7 +60,7 @@ static int run_verb(int argc, char **argv)
         return argc > 1 ? 0 : S2_E_USAGE;
     }
     if (strcmp(first, "--version") == 0) {
-        puts("sam2track " S2_VERSION);
+        print_version();
         return 0;
     }
     for (int i = 0; i < N_VERBS; i++) {

@@ -137,7 +137,7 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
         {CMD_CHOICE, 0, "precision", NULL, "arithmetic of the model; auto: bf16 on a GPU, fp32 on the CPU",
          .value = &o->precision, .choices = "auto|fp32|bf16|fp16"},
         {CMD_CHOICE, 0, "graph", NULL, "CUDA graphs: record each frame's work once, then replay it", .value = &o->graph,
-         .choices = "auto|off"},
+         .choices = "auto|on|off"},
         {CMD_INTEGER, 0, "threads", "N", "CPU threads", .value = &o->threads, .max = 4096, .fallback = "all cores"},
 
         {CMD_GROUP, .help = "Reports"},
@@ -217,6 +217,10 @@ static enum s2_status check(const struct cmd_track_options *o, int n_operands, c
     }
     if (o->max_cond_frames == 1) {
         return s2_fail(err, S2_E_USAGE, "--max-cond-frames 1: at least 2 are needed (0: no cap)");
+    }
+    if (o->taps && strcmp(o->graph, "on") == 0) {
+        return s2_fail(err, S2_E_USAGE,
+                       "--graph on and --debug-taps contradict each other: a replayed frame cannot be looked into");
     }
     if (!o->tap_frames.all && !o->taps) return s2_fail(err, S2_E_USAGE, "--debug-tap-frames needs --debug-taps DIR");
     if (o->quiet && o->verbose) return s2_fail(err, S2_E_USAGE, "--quiet and --verbose contradict each other");

@@ -5,14 +5,33 @@
 
 #include "cu.cuh"
 
+/* The context, code and library state of a process, which no call tells: what is beyond it belongs to others. */
+enum { OWN_OVERHEAD_MIB = 1024 };
+
+/* bytes: what was asked for, 0: not known */
+static void no_room(struct s2_backend *be, const char *what, size_t bytes)
+{
+    size_t free_bytes = 0, total = 0;
+    char need[64] = "", others[128] = "";
+    cudaGetLastError();
+    cudaMemGetInfo(&free_bytes, &total);
+    const size_t held = cu_of(be)->bytes_now >> 20, gone = (total - free_bytes) >> 20;
+    if (bytes) snprintf(need, sizeof need, ": %zu MiB more are needed", (bytes + (1 << 20) - 1) >> 20);
+    if (gone > held + OWN_OVERHEAD_MIB)
+        snprintf(others, sizeof others,
+                 " and other processes about %zu MiB (wait for them, or take another GPU with --device cuda:N)",
+                 gone - held);
+    s2_backend_fail(be, S2_E_DEVICE,
+                    "the GPU has too little memory for %s%s; %zu of %zu MiB are free, this run holds %zu MiB%s; "
+                    "--size 512, fewer objects, --max-cond-frames or a smaller model take less",
+                    what, need, free_bytes >> 20, total >> 20, held, others);
+}
+
 bool cu_ok(struct s2_backend *be, cudaError_t err, const char *what)
 {
     if (err == cudaSuccess) return true;
     if (err == cudaErrorMemoryAllocation) {
-        size_t free_bytes = 0, total = 0;
-        cudaMemGetInfo(&free_bytes, &total);
-        s2_backend_fail(be, S2_E_DEVICE, "the GPU ran out of memory in %s (%zu MiB held, %zu MiB free); use --size 512, fewer objects or a smaller model",
-                        what, cu_of(be)->bytes_now >> 20, free_bytes >> 20);
+        no_room(be, what, 0);
     } else {
         s2_backend_fail(be, S2_E_DEVICE, "the GPU failed in %s: %s", what, cudaGetErrorString(err));
     }
@@ -34,14 +53,11 @@ static void *cu_alloc(struct s2_backend *be, size_t bytes)
     size_t whole = bytes + HEADER;
     if (be->skip) return NULL;
     cudaError_t err = cudaMalloc((void **)&p, whole);
-    if (err != cudaSuccess) {
-        size_t free_bytes = 0, total = 0;
-        cudaGetLastError();
-        cudaMemGetInfo(&free_bytes, &total);
-        s2_backend_fail(be, S2_E_DEVICE, "the GPU has no room for %zu MiB more (%zu MiB held, %zu MiB free); use --size 512, fewer objects or a smaller model",
-                        bytes >> 20, cu_of(be)->bytes_now >> 20, free_bytes >> 20);
+    if (err == cudaErrorMemoryAllocation) {
+        no_room(be, "the model and its memories", bytes);
         return NULL;
     }
+    if (!cu_ok(be, err, "alloc")) return NULL;
     cu_ok(be, cudaMemcpy(p, &whole, sizeof whole, cudaMemcpyHostToDevice), "alloc");
     count(cu_of(be), whole);
     return p + HEADER;
@@ -78,7 +94,10 @@ static void cu_download(struct s2_backend *be, void *host, const void *src, size
     if (bytes) cu_ok(be, cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, cu_of(be)->stream), "download");
 }
 
-static void cu_sync(struct s2_backend *be) { cu_ok(be, cudaStreamSynchronize(cu_of(be)->stream), "a step"); }
+static void cu_sync(struct s2_backend *be)
+{
+    cu_ok(be, cudaStreamSynchronize(cu_of(be)->stream), "a step");
+}
 
 void *cu_scratch(struct s2_backend *be, size_t bytes)
 {
@@ -133,6 +152,9 @@ static struct s2_ops make_ops(void)
 
 static const struct s2_ops ops = make_ops();
 
+/* What nvcc compiles for, ascending: 800, 900 ... */
+static const int archs[] = {__CUDA_ARCH_LIST__};
+
 /* A usable device, or the reason why there is none. */
 static bool check_device(struct cu_backend *cu, int device, struct s2_err *err)
 {
@@ -140,12 +162,14 @@ static bool check_device(struct cu_backend *cu, int device, struct s2_err *err)
     cudaDeviceProp p;
     cudaError_t e = cudaGetDeviceCount(&n);
     if (e == cudaErrorInsufficientDriver) {
-        s2_fail(err, S2_E_DEVICE, "the NVIDIA driver is missing or older than CUDA %d.%d needs; update it, or use --device cpu",
+        s2_fail(err, S2_E_DEVICE,
+                "the NVIDIA driver is missing or older than CUDA %d.%d needs; update it, or use --device cpu",
                 CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
         return false;
     }
     if (e != cudaSuccess || n == 0) {
-        s2_fail(err, S2_E_DEVICE, "no CUDA device was found (%s); use --device cpu", cudaGetErrorString(e == cudaSuccess ? cudaErrorNoDevice : e));
+        s2_fail(err, S2_E_DEVICE, "no CUDA device was found (%s); use --device cpu",
+                cudaGetErrorString(e == cudaSuccess ? cudaErrorNoDevice : e));
         return false;
     }
     if (device >= n) {
@@ -154,12 +178,29 @@ static bool check_device(struct cu_backend *cu, int device, struct s2_err *err)
     }
     e = cudaGetDeviceProperties(&p, device);
     if (e == cudaSuccess) e = cudaSetDevice(device);
+    if (e == cudaErrorMemoryAllocation) {
+        s2_fail(err, S2_E_DEVICE,
+                "CUDA device %d has no memory left for this process, others hold it; wait for them or take another GPU "
+                "with --device cuda:N",
+                device);
+        return false;
+    }
     if (e != cudaSuccess) {
         s2_fail(err, S2_E_DEVICE, "CUDA device %d cannot be used: %s", device, cudaGetErrorString(e));
         return false;
     }
     if (p.major < 8) {
-        s2_fail(err, S2_E_DEVICE, "%s has compute capability %d.%d, and 8.0 is needed (Ampere or newer); use --device cpu", p.name, p.major, p.minor);
+        s2_fail(err, S2_E_DEVICE,
+                "%s has compute capability %d.%d, and 8.0 is needed (Ampere or newer); use --device cpu", p.name,
+                p.major, p.minor);
+        return false;
+    }
+    const int first = archs[0];
+    if (100 * p.major + 10 * p.minor < first) {
+        s2_fail(err, S2_E_DEVICE,
+                "%s has compute capability %d.%d, and this build has code for %d.%d and newer; build with "
+                "CUDA_ARCH=%d%d, or use --device cpu",
+                p.name, p.major, p.minor, first / 100, first % 100 / 10, p.major, p.minor);
         return false;
     }
     cu->device = device, cu->sm_count = p.multiProcessorCount, cu->cc = 10 * p.major + p.minor;
@@ -177,12 +218,13 @@ struct s2_backend *cu_open(const struct cu_options *o, struct s2_err *err)
     }
     struct s2_backend *be = &cu->base;
     be->ops = &ops, be->name = "cuda", be->act = o->precision, be->max_batch = 8;
-    cu->graph_mode = o->graph;
+    cu->graph.mode = o->graph;
     if (!check_device(cu, o->device, err)) {
         free(cu);
         return NULL;
     }
-    if (cu_ok(be, cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking), "opening a stream")) cu->blas = cu_blas_open(be);
+    if (cu_ok(be, cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking), "opening a stream"))
+        cu->blas = cu_blas_open(be);
     if (s2_backend_check(be, err) != S2_OK) {
         cu_close(be);
         return NULL;
@@ -190,9 +232,23 @@ struct s2_backend *cu_open(const struct cu_options *o, struct s2_err *err)
     return be;
 }
 
-const char *cu_describe(const struct s2_backend *be) { return ((const struct cu_backend *)be)->text; }
+const char *cu_build(void)
+{
+    static char text[128];
+    snprintf(text, sizeof text, "CUDA %d.%d, %s, newer ones through PTX", CUDART_VERSION / 1000,
+             CUDART_VERSION % 1000 / 10, CUDA_ARCHS);
+    return text;
+}
 
-void cu_graph_get_stats(const struct s2_backend *be, struct cu_graph_stats *out) { *out = ((const struct cu_backend *)be)->graph; }
+const char *cu_describe(const struct s2_backend *be)
+{
+    return ((const struct cu_backend *)be)->text;
+}
+
+void cu_graph_get_stats(const struct s2_backend *be, struct cu_graph_stats *out)
+{
+    *out = ((const struct cu_backend *)be)->graph;
+}
 
 void cu_memory(const struct s2_backend *be, size_t *now, size_t *peak)
 {

@@ -24,10 +24,11 @@ struct cu_backend {
     int axis_width, axis_height, axis_side;
     size_t bytes_now, bytes_peak;
     struct cu_blas *blas;
-    struct cu_program *programs, *record; /* record: the one being captured, since record_start */
+    struct cu_program *programs, *program; /* program: between begin and end; NULL: none, or one never recorded */
     double record_start;
+    bool record_launch; /* the recording is launched when it is made */
+    bool fell_back;     /* a program could not be recorded, which was told */
     struct cu_graph_stats graph;
-    enum cu_graph_mode graph_mode;
     char text[320];
 };
 
@@ -203,8 +204,8 @@ void cu_memory_attention(struct s2_backend *, struct s2_tensor y, struct s2_tens
                          const struct s2_bank_table *, const struct s2_linear *kproj, const float *pe,
                          const float *tpos, struct s2_tensor ptr_pos, const float *rope);
 /* graph.cu */
-bool cu_begin(struct s2_backend *, const struct s2_signature *);
-void cu_end(struct s2_backend *);
+bool cu_begin(struct s2_backend *, const struct s2_signature *, const char *why_not);
+bool cu_end(struct s2_backend *);
 void cu_forget(struct s2_backend *, uint64_t session);
 /* Memory that recordings point to is about to move: they are made anew when their program comes up next. */
 void cu_programs_stale(struct cu_backend *);

@@ -1,4 +1,4 @@
-/* ops.c - how a backend records its first failure, see ops.h */
+/* ops.c - how a backend records its first failure, names of programs; see ops.h */
 #include "ops.h"
 
 #include <stdarg.h>
@@ -19,4 +19,10 @@ enum s2_status s2_backend_check(const struct s2_backend *be, struct s2_err *err)
 {
     if (be->err.status == S2_OK) return S2_OK;
     return s2_fail(err, be->err.status, "%s", be->err.text);
+}
+
+const char *s2_program_name(enum s2_program program)
+{
+    static const char *const names[] = {"track", "results", "prompt", "refine"};
+    return names[program];
 }

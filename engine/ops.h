@@ -81,12 +81,18 @@ struct s2_video_masks {
                           (the first on ties), else 0; NULL: not wanted */
 };
 
-/* What makes two steps the same program, beside the session (its addresses and sizes). */
+enum s2_program { S2_PROGRAM_TRACK, S2_PROGRAM_RESULTS, S2_PROGRAM_PROMPT, S2_PROGRAM_REFINE };
+const char *s2_program_name(enum s2_program); /* "track", "results", "prompt", "refine" */
+
+enum { S2_OUTPUT_OWNER = 1, S2_OUTPUT_MASKS = 2 };
+
+/* What makes two steps the same program. The session stands for what is fixed while it is open: model, image size,
+ * precision, size of the video, capacity of the bank, and all addresses. */
 struct s2_signature {
     uint64_t session; /* serial number of the session in this process */
-    int kind;         /* which program of the session */
-    int batch;        /* objects in the batch */
-    int outputs;      /* which results are fetched, one bit each */
+    enum s2_program program;
+    int batch;   /* objects in the batch */
+    int outputs; /* of S2_PROGRAM_RESULTS: bits S2_OUTPUT_* */
 };
 
 struct s2_backend;
@@ -112,10 +118,14 @@ struct s2_ops {
      * staged copy (its frame argument says the sizes). */
     void (*stage_image)(struct s2_backend *, const struct s2_image *);
     /* A program is a list of operators that depends on nothing but *sig and on data in backend memory. begin: true
-     * if a recording was replayed in place of it; false: the caller issues the operators, then calls end, and the
-     * backend may record them on the way. */
-    bool (*begin)(struct s2_backend *, const struct s2_signature *sig);
-    void (*end)(struct s2_backend *);
+     * if a recording was replayed in place of it; false: the caller issues the operators, then calls end, and issues
+     * them again for as long as end says true:
+     *     if (!begin()) do { operators } while (end());
+     * The backend may record a round, which then computes nothing; whatever the rounds, the operators have taken
+     * effect once. end follows a begin that said false even if an operator failed. why_not: a constant string, the
+     * reason why nothing may be recorded or replayed; NULL: it may. */
+    bool (*begin)(struct s2_backend *, const struct s2_signature *sig, const char *why_not);
+    bool (*end)(struct s2_backend *);
     void (*forget)(struct s2_backend *, uint64_t session); /* drops the recordings of a session */
 
     /* --- image */

@@ -273,20 +273,20 @@ static void enter_nothing(struct s2_session *s, int entry)
     t->object[entry] = t->store_slot[entry] = t->store_ptr[entry] = -1;
 }
 
-enum { PROGRAM_TRACK, PROGRAM_RESULTS };
-
-/* Operators between this and end() are one program; false: a recording of it was replayed. Taps look inside, so
- * with them nothing is replayed. */
-static bool begin(struct s2_session *s, int kind, int batch, int outputs)
+/* False: a recording was replayed; else the operators up to end() are one program. */
+static bool begin(struct s2_session *s, enum s2_program program, int batch, int outputs)
 {
-    struct s2_signature sig = {.session = s->serial, .kind = kind, .batch = batch, .outputs = outputs};
-    if (s->be->skip || !s->be->ops->begin || s->cfg.tap) return true;
-    return !s->be->ops->begin(s->be, &sig);
+    const struct s2_signature sig = {.session = s->serial, .program = program, .batch = batch, .outputs = outputs};
+    const char *why_not = s->cfg.tap                                                     ? "debug taps look inside"
+                          : program == S2_PROGRAM_PROMPT || program == S2_PROGRAM_REFINE ? "prompts are not recorded"
+                                                                                         : NULL;
+    return !s->be->ops->begin || !s->be->ops->begin(s->be, &sig, why_not);
 }
 
-static void end(struct s2_session *s)
+/* True: the operators are issued once more. */
+static bool end(struct s2_session *s)
 {
-    if (!s->be->skip && s->be->ops->end && !s->cfg.tap) s->be->ops->end(s->be);
+    return s->be->ops->end && s->be->ops->end(s->be);
 }
 
 static void stage_image(struct s2_session *s, const struct s2_image *image)
@@ -299,11 +299,12 @@ static void track_program(struct s2_session *s, const struct s2_image *image, in
 {
     int batch = n < s->be->max_batch ? n : s->be->max_batch;
     stage_image(s, image);
-    if (!begin(s, PROGRAM_TRACK, n, 0)) return;
-    upload_table(s);
-    s2i_encode_image(s, image);
-    for (int i = 0; i < n; i += batch) s2i_track(s, i, n - i < batch ? n - i : batch);
-    end(s);
+    if (!begin(s, S2_PROGRAM_TRACK, n, 0)) return;
+    do {
+        upload_table(s);
+        s2i_encode_image(s, image);
+        for (int i = 0; i < n; i += batch) s2i_track(s, i, n - i < batch ? n - i : batch);
+    } while (end(s));
 }
 
 /* Scores, masks and owners of all objects to the host. */
@@ -311,11 +312,13 @@ static void results_program(struct s2_session *s, const struct s2_video_masks *o
 {
     struct s2_backend *be = s->be;
     size_t n = (size_t)s->cfg.n_objects;
-    if (!begin(s, PROGRAM_RESULTS, (int)n, (out->owner ? 1 : 0) | (wanted ? 2 : 0))) return;
-    OP(be, download, s->host_scores, s->score.data, n * sizeof(float));
-    OP(be, download, s->host_scores + n, s->iou.data, n * sizeof(float));
-    if (wanted) OP(be, video_masks, out, s->low);
-    end(s);
+    const int outputs = (out->owner ? S2_OUTPUT_OWNER : 0) | (wanted ? S2_OUTPUT_MASKS : 0);
+    if (!begin(s, S2_PROGRAM_RESULTS, (int)n, outputs)) return;
+    do {
+        OP(be, download, s->host_scores, s->score.data, n * sizeof(float));
+        OP(be, download, s->host_scores + n, s->iou.data, n * sizeof(float));
+        if (wanted) OP(be, video_masks, out, s->low);
+    } while (end(s));
 }
 
 static void copy_pinned(struct s2_session *s, struct s2_step_result *r)
@@ -391,6 +394,7 @@ enum s2_status s2_session_step(struct s2_session *s, const struct s2_image *imag
     for (int i = 0; i < objects; i++) { /* prompts are rare: one object at a time, table entry 0 */
         if (!prompted(p, n, i)) continue;
         bool refine = s->object[i].started && s->cfg.late == S2_LATE_REFINE;
+        begin(s, refine ? S2_PROGRAM_REFINE : S2_PROGRAM_PROMPT, 1, 0);
         if (n_tracked == 0 && n_prompted++ == 0) {
             stage_image(s, image);
             s2i_encode_image(s, image);
@@ -399,6 +403,7 @@ enum s2_status s2_session_step(struct s2_session *s, const struct s2_image *imag
         enter(s, 0, i, refine, !ahead, true, s->object[i].memories.life);
         upload_table(s);
         s2i_prompt(s, i, 0, p, n, refine, !ahead, err);
+        end(s);
         s->object[i].started = true;
         if (s->object[i].first < 0) s->object[i].first = s->frame;
     }
@@ -421,6 +426,7 @@ enum s2_status s2_session_preview(struct s2_session *s, int frame, const struct 
         for (int k = 0; k < n; k++)
             if (p[k].object == i && p[k].kind == S2_PROMPT_STOP) s->object[i].preview_life++;
         if (!prompted(p, n, i)) continue;
+        begin(s, S2_PROGRAM_PROMPT, 1, 0);
         enter(s, 0, i, false, true, true, s->object[i].preview_life);
         upload_table(s);
         if (!encoded) {
@@ -429,6 +435,7 @@ enum s2_status s2_session_preview(struct s2_session *s, int frame, const struct 
         }
         encoded = true;
         s2i_prompt(s, i, 0, p, n, false, true, err);
+        end(s);
         s2i_sync(s->be);
         blank(s, i);
     }

@@ -216,11 +216,19 @@ Test(track_options, values_of_other_builds_are_refused)
 #endif
     expect_track_error(S2_E_USAGE, "expected auto, cpu, cuda or cuda:N", "--device", "cudada");
     expect_track_error(S2_E_USAGE, "this build supports auto|fp32|bf16|fp16", "--precision", "fp8");
-    expect_track_error(S2_E_USAGE, "this build supports auto|off", "--graph", "on");
+    expect_track_error(S2_E_USAGE, "this build supports auto|on|off", "--graph", "maybe");
     expect_track_error(S2_E_USAGE, "this build supports forward|backward|both", "--direction", "up");
     expect_track_error(S2_E_USAGE, "--resume", "--resume", NULL);
     struct cmd_track_options o;
     struct s2_err err = {0};
+    cr_expect_eq(track(&o, &err, 2, "--graph", "on"), S2_OK, "%s", err.text);
+    err = (struct s2_err){0};
+    cr_expect_eq(track(&o, &err, 4, "--graph", "on", "--device", "cpu"), S2_E_USAGE);
+    cr_expect(strstr(err.text, "--graph on needs a GPU"), "%s", err.text);
+    err = (struct s2_err){0};
+    cr_expect_eq(track(&o, &err, 4, "--graph", "on", "--debug-taps", "d"), S2_E_USAGE);
+    cr_expect(strstr(err.text, "contradict"), "%s", err.text);
+    err = (struct s2_err){0};
     cr_expect_eq(track(&o, &err, 8, "--device", "cpu", "--precision=fp32", "--graph", "off", "--direction", "backward",
                        "--device=auto"),
                  S2_OK, "%s", err.text);

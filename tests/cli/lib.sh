@@ -6,6 +6,12 @@ fail() {
     exit 1
 }
 
+# Ends the case: what it tests is not to be had on this machine.
+skip() {
+    echo "$*"
+    exit 77
+}
+
 # exits CODE command...: runs it; stdout goes to ./stdout, stderr to ./stderr
 exits() {
     local want=$1 got=0

@@ -13,7 +13,9 @@ case_help() {
 
 case_version() {
     exits 0 "$SAM2TRACK" --version
-    grep -qxE 'sam2track [0-9]+\.[0-9]+\.[0-9]+' stdout
+    head -n 1 stdout | grep -qxE 'sam2track [0-9]+\.[0-9]+\.[0-9]+'
+    sed -n 2p stdout | grep -qxE 'CUDA backend: (not in this build|CUDA [0-9]+\.[0-9]+, sm_[0-9a-z]+.*)'
+    equal "$(wc -l <stdout)" 2 lines
 }
 
 case_nothing_at_all() {

@@ -1,0 +1,143 @@
+/* A device that fails in the middle of a clip: what was finished stays, the failure is told. */
+#include "../cmd/run.h"
+#include "outputs_fixture.h"
+#include "video_fixture.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(device_fault, .init = video_folder_make, .fini = video_folder_remove, .timeout = 300);
+
+enum { SIZE = 128, CLIP_FRAMES = 9 };
+
+static struct s2_ops ops;
+static const struct s2_ops *cpu;
+static int calls_left;
+
+/* The last operator of a frame, as a device reports what went wrong at any time before. */
+static void video_masks(struct s2_backend *be, const struct s2_video_masks *out, struct s2_tensor low)
+{
+    if (calls_left-- > 0)
+        cpu->video_masks(be, out, low);
+    else
+        s2_backend_fail(be, S2_E_DEVICE, "the GPU failed in a step: unspecified launch failure");
+}
+
+static void must(enum s2_status status, const struct s2_err *err)
+{
+    cr_assert_eq(status, S2_OK, "%s", err->text);
+}
+
+/* All that a run of one box on frame `prompted` has open when the passes begin, the device good for `good` frames. */
+static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int prompted, const char *direction,
+                     int good)
+{
+    struct s2_err err = {0};
+    static char *argv[16];
+    static char box[64];
+    int argc = 0;
+    snprintf(box, sizeof box, "8,8,30,30@%d", prompted);
+    const char *const words[] = {
+        "-m",          "none",    "--box",      box,
+        "--direction", direction, "--progress", "none",
+        "-q",          "--stats", "none",       video_make("clip.mkv", (struct make_clip){.frames = CLIP_FRAMES})};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) argv[argc++] = (char *)(uintptr_t)words[i];
+    memset(r, 0, sizeof *r);
+    must(cmd_track_options_parse(&r->o, argc, argv, &err), &err);
+    r->o.rle = video_path("out.jsonl"), r->o.overlay = video_path("over.mkv");
+    r->direction = cmd_track_direction(&r->o);
+    must(fmt_video_open(&r->video, r->o.input, &(struct fmt_video_options){.end = -1, .stride = 1}, &err), &err);
+    r->info = *fmt_video_get_info(r->video);
+    r->frames = CLIP_FRAMES;
+    must(fmt_prompts_resolve(&r->o.prompts, r->info.width, r->info.height, r->frames, &err), &err);
+    must(cmd_schedule_open(&r->schedule, &r->o.prompts, &err), &err);
+    if (r->direction != CMD_FORWARD) must(cmd_passes_index(r, &err), &err);
+
+    cr_assert(r->device.backend = s2_cpu_open(0, S2_F32, &err), "%s", err.text);
+    cpu = r->device.backend->ops, ops = *cpu, ops.video_masks = video_masks, calls_left = good;
+    r->device.backend->ops = &ops;
+    *config = fix_config();
+    config->width = r->info.width, config->height = r->info.height;
+    config->objects = r->o.prompts.objects, config->n_objects = 1;
+    config->rle_path = r->o.rle, config->overlay_path = r->o.overlay;
+    must(fmt_outputs_open(&r->outputs, config, &err), &err);
+
+    struct s2_source *weights = s2_seeded_source("mini", 1);
+    must(s2_model_load(&r->model, r->device.backend, weights, SIZE, &err), &err);
+    s2_seeded_free(weights);
+    cr_assert(r->results = calloc(1, sizeof *r->results));
+    must(cmd_watch_open(&r->watch, r->o.prompts.objects, 1, &err), &err);
+    must(s2_session_open(&r->session, r->model,
+                         &(struct s2_session_config){.width = r->info.width,
+                                                     .height = r->info.height,
+                                                     .num_frames = CLIP_FRAMES,
+                                                     .n_objects = 1,
+                                                     .prompted_frames = r->schedule.prompted_frames,
+                                                     .max_points = r->schedule.max_points,
+                                                     .want_owner = true},
+                         &err),
+         &err);
+}
+
+static void close_run(struct cmd_run *r)
+{
+    cmd_watch_close(&r->watch);
+    cmd_schedule_close(&r->schedule);
+    s2_session_free(r->session);
+    s2_model_free(r->model);
+    r->device.backend->ops->close(r->device.backend);
+    fmt_video_close(r->video);
+    fmt_index_free(r->index);
+    fmt_spill_free(r->spill);
+    free(r->results);
+    cmd_track_options_free(&r->o);
+}
+
+/* Both outputs hold the frames first .. last, whole. */
+static void expect_kept(int first, int last)
+{
+    size_t n;
+    char *text = (char *)video_slurp(video_path("out.jsonl"), &n), *line = text;
+    int lines = 0;
+    for (char *end; line < text + n && (end = memchr(line, '\n', (size_t)(text + n - line))); line = end + 1) {
+        cJSON *json = cJSON_ParseWithLength(line, (size_t)(end - line));
+        cr_assert(json, "line %d is no JSON", lines + 1);
+        if (lines) cr_expect_eq(cJSON_GetObjectItem(json, "frame")->valueint, first + lines - 1);
+        cJSON_Delete(json);
+        lines++;
+    }
+    cr_expect_eq(lines - 1, last - first + 1, "%d frames in JSON, expected %d", lines - 1, last - first + 1);
+    cr_expect_eq(line, text + n, "the last line is whole");
+    free(text);
+    struct video_clip *over = video_read(video_path("over.mkv"), NULL);
+    cr_expect_eq(over->status, S2_OK, "%s", over->err.text);
+    cr_expect_eq(over->n, last - first + 1, "%d frames in the overlay, expected %d", over->n, last - first + 1);
+    video_free(over);
+}
+
+static void expect_fault(int prompted, const char *direction, int good, int first, int last)
+{
+    struct cmd_run r;
+    struct fmt_outputs_config config;
+    struct s2_err err = {0};
+    open_run(&r, &config, prompted, direction, good);
+    cr_expect_eq(cmd_passes_run(&r, &err), S2_E_DEVICE);
+    cr_expect_str_eq(err.text, "the GPU failed in a step: unspecified launch failure");
+    cr_expect_eq(r.finished, last - first + 1);
+    struct s2_err closing = {0};
+    must(fmt_outputs_finish(r.outputs, &closing), &closing);
+    expect_kept(first, last);
+    close_run(&r);
+}
+
+Test(device_fault, finished_frames_are_kept)
+{
+    expect_fault(0, "forward", 5, 0, 4);
+}
+
+Test(device_fault, finished_frames_of_a_backward_run_are_written)
+{
+    expect_fault(7, "backward", 4, 5, 8);
+}
