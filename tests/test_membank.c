@@ -210,8 +210,8 @@ Test(membank, a_stopped_object_forgets_and_its_next_life_appears)
     s2i_membank_free(&r.bank);
 }
 
-/* A forward pass, then the way back from the first prompt: the reference forgets nothing, the bank only what no frame of
- * the way back can see. Later lives do not show in it. */
+/* A forward pass, then the way back from the first prompt: the reference forgets nothing, the bank only what no frame
+ * of the way back can see. Later lives do not show in it. */
 Test(membank, random_ways_back_follow_the_rule)
 {
     srand(13);
