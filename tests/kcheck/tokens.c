@@ -10,7 +10,7 @@ static void linear(int n, int tokens, int in, int out, enum s2_act act, bool acc
     kc_begin("%dx%d tokens, %d -> %d, activation %d%s, gap %d", n, tokens, in, out, act,
              accumulate ? ", accumulate" : "", gap);
     /* without a fused way the product is kept, then activated, then added */
-    const bool kept = act == S2_ACT_GELU || act == S2_ACT_SIGMOID || (accumulate && act != S2_ACT_NONE);
+    const bool kept = act == S2_ACT_GELU || act == S2_ACT_SIGMOID || accumulate;
     struct kc_linear l = kc_linear(in, out);
     struct kc_tensor x = kc_columns(kc_noise(n, 1, tokens, in + 2 * gap, 1), gap, in);
     struct kc_tensor y = accumulate ? kc_noise(n, 1, tokens, out + 2 * gap, 1) : kc_poison(n, 1, tokens, out + 2 * gap);
