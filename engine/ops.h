@@ -254,7 +254,8 @@ struct s2_backend *s2_plain_open(struct s2_err *err);
 
 /* The CPU backend on `threads` threads (0: all cores the process may use). precision S2_F32, or S2_BF16: matrix
  * products and attention take operands rounded to bf16, sums and everything between stay f32; S2_E_DEVICE on a
- * processor without AMX. Open it before other threads start: the system's leave to use AMX is for the threads of the process to come. */
+ * processor without AMX. Open it before other threads start: the system's leave to use AMX is for the threads to
+ * come. */
 struct s2_backend *s2_cpu_open(int threads, enum s2_dtype precision, struct s2_err *err);
 /* What the CPU backend uses, e.g. "AVX-512, 2 threads"; valid until the next call. */
 const char *s2_cpu_describe(const struct s2_backend *);
