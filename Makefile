@@ -46,8 +46,8 @@ isa_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-v
 amx_flags := $(isa_avx512) -mavx512bf16 -mamx-tile -mamx-bf16
 amx_probe := void f(void); void f(void) { __asm__ volatile("tdpbf16ps %tmm1, %tmm2, %tmm0"); }
 amx_isas := $(if $(filter x86_64,$(arch)),$(shell echo '$(amx_probe)' | $(CC) -Werror $(amx_flags) -x c -c -o /dev/null - 2>/dev/null && echo amx amx_bf16))
-isa_amx := $(amx_flags) -DISA_avx512 -DAMX_PARTS=2
-isa_amx_bf16 := $(amx_flags) -DISA_avx512 -DAMX_PARTS=1
+isa_amx := $(amx_flags) -DISA_avx512 -DAMX_SPLIT=1
+isa_amx_bf16 := $(amx_flags) -DISA_avx512 -DAMX_SPLIT=0
 kern_obj := $(foreach i,$(isas),$(patsubst %.c,$(B)/%.$(i).o,$(kern_src))) \
 	$(foreach i,$(amx_isas),$(patsubst %.c,$(B)/%.$(i).o,$(amx_src) engine/cpu/kern_table.c))
 

@@ -105,7 +105,7 @@ static void draw(uint8_t *rgb, int frame)
     for (int y = 0; y < HEIGHT; y++)
         for (int x = 0; x < WIDTH; x++, rgb += 3) {
             const bool square = x >= frame && x < frame + 24 && y >= 24 && y < 48;
-            rgb[0] = square ? 220 : (uint8_t)(40 + (x ^ y) % 32), rgb[1] = square ? 40 : 90, rgb[2] = (uint8_t)(60 + y);
+            rgb[0] = (uint8_t)(square ? 220 : 40 + (x ^ y) % 32), rgb[1] = square ? 40 : 90, rgb[2] = (uint8_t)(60 + y);
         }
 }
 

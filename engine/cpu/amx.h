@@ -1,9 +1,10 @@
 /* amx.h - AMX tiles: sixteen rows of 64 bytes, products of bf16 with sums in f32 (Intel, "Architecture Instruction Set
  * Extensions Programming Reference", chapter 3).
  *
- * The files that use them are compiled twice. AMX_PARTS 1: a number is packed as one bf16. AMX_PARTS 2: as two,
- * hi = bf16(x) and lo = bf16(x - hi); a product then takes three tile products, hi lo + hi hi + lo hi, and the missing
- * lo lo is about as small as the rounding of f32.
+ * The files that use them are compiled twice: AMX_SPLIT 0 for operands rounded to bf16, 1 for float32. Each defines
+ * AMX_PARTS, the bf16 numbers that make up a packed number: x = hi + mid + lo with hi = bf16(x), mid = bf16(x - hi) and so
+ * on. Three parts are all 24 bits of a float; of their products those six that reach its precision are taken, of two parts
+ * the three hi lo, hi hi and lo hi, which leaves an error of about 2^-17.
  *
  * Left operands are packed in tiles of 16 rows by 32 k:          [row tile][k step][part], each [16 rows][32 k].
  * Right operands are packed in panels of 32 columns by 32 k:     [panel][k step][part][2], each [16][16 columns][2 k].
@@ -102,7 +103,7 @@ AMX_INLINE void amx_store(float *c, ptrdiff_t ldc, const int tall)
 /* Accumulators += a step of k, in AMX_PHASES calls. a0, a1: the step of two row tiles (with tall 1 only a0), b:
  * that of a panel. Callers compute some vectors after each: tiles leave one of the two vector units free, so about 64
  * vector operations a phase cost nothing, but only where they are so finely mixed. */
-enum { AMX_PHASES = AMX_PARTS == 2 ? 3 : 1 };
+enum { AMX_PHASES = AMX_PARTS * (AMX_PARTS + 1) / 2 };
 
 AMX_INLINE void amx_multiply(const int tall)
 {
@@ -113,19 +114,20 @@ AMX_INLINE void amx_multiply(const int tall)
     AMX_MUL(3, 5, 7);
 }
 
+/* The parts whose product a phase takes, by AMX_PARTS; each is loaded where it follows on another. */
+static const int amx_left_part[3][6] = {{0}, {0, 0, 1}, {0, 0, 0, 1, 1, 2}};
+static const int amx_right_part[3][6] = {{0}, {1, 0, 0}, {2, 1, 0, 0, 1, 0}};
+
 AMX_INLINE void amx_phase(const char *a0, const char *a1, const char *b, const int tall, const int phase)
 {
-    if (phase == 0) { /* hi lo with split operands */
-        AMX_LOAD(4, a0, 64);
-        if (tall == 2) AMX_LOAD(5, a1, 64);
-        AMX_LOAD(6, b + 2 * (AMX_PARTS - 1) * AMX_TILE, 64);
-        AMX_LOAD(7, b + (2 * AMX_PARTS - 1) * AMX_TILE, 64);
-    } else if (phase == 1) { /* hi hi */
-        AMX_LOAD(6, b, 64);
-        AMX_LOAD(7, b + AMX_TILE, 64);
-    } else { /* lo hi */
-        AMX_LOAD(4, a0 + AMX_TILE, 64);
-        if (tall == 2) AMX_LOAD(5, a1 + AMX_TILE, 64);
+    const int left = amx_left_part[AMX_PARTS - 1][phase], right = amx_right_part[AMX_PARTS - 1][phase];
+    if (phase == 0 || left != amx_left_part[AMX_PARTS - 1][phase - 1]) {
+        AMX_LOAD(4, a0 + left * AMX_TILE, 64);
+        if (tall == 2) AMX_LOAD(5, a1 + left * AMX_TILE, 64);
+    }
+    if (phase == 0 || right != amx_right_part[AMX_PARTS - 1][phase - 1]) {
+        AMX_LOAD(6, b + 2 * right * AMX_TILE, 64);
+        AMX_LOAD(7, b + (2 * right + 1) * AMX_TILE, 64);
     }
     amx_multiply(tall);
 }
@@ -149,16 +151,16 @@ AMX_INLINE vf amx_high(vf x)
 /* 32 numbers, a's and b's, in their parts. */
 AMX_INLINE void amx_parts(amx_half part[AMX_PARTS], vf a, vf b)
 {
-#if AMX_PARTS == 1
-    part[0] = amx_narrow(a, b);
-#else
-    const vf high_a = amx_high(a), high_b = amx_high(b);
-    part[0] = amx_narrow(high_a, high_b);
-    part[1] = amx_narrow(a - high_a, b - high_b);
-#endif
+    UNROLL
+    for (int p = 0; p + 1 < AMX_PARTS; p++) {
+        const vf high_a = amx_high(a), high_b = amx_high(b);
+        part[p] = amx_narrow(high_a, high_b);
+        a -= high_a, b -= high_b;
+    }
+    part[AMX_PARTS - 1] = amx_narrow(a, b);
 }
 
-/* 32 numbers of a left operand to `to`, their low parts a tile behind. */
+/* 32 numbers of a left operand to `to`, their further parts a tile behind each. */
 AMX_INLINE void amx_split(char *to, vf a, vf b)
 {
     amx_half part[AMX_PARTS];

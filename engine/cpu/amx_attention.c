@@ -3,6 +3,9 @@
  * Packed keys: a right operand of d by all keys. Packed values: per block of CPU_KEYS keys a right operand of those
  * keys by dv. Scores, weights and outputs are made for 32 queries at a time, so that they stay in the first-level
  * cache. */
+#ifndef AMX_PARTS
+#define AMX_PARTS (AMX_SPLIT ? 3 : 1)
+#endif
 #include "amx.h"
 
 #include <math.h>
@@ -82,7 +85,7 @@ AMX_INLINE vf exp2_of(vf x)
     const float round = 12582912.0f; /* 1.5 * 2^23 */
     x = v_max(x, v_set(-126.0f));
     const vf t = x + round, r = x - (t - round);
-#if AMX_PARTS == 2
+#if AMX_PARTS > 1
     vf p = 1.32764721e-3f * r + 9.67554145e-3f;
     p = p * r + 5.55071327e-2f;
     p = p * r + 2.40221197e-1f;

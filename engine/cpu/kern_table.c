@@ -1,5 +1,6 @@
 /* kern_table.c - the table of one instruction set. */
-#ifdef AMX_PARTS
+#ifdef AMX_SPLIT
+#define AMX_PARTS (AMX_SPLIT ? 3 : 1)
 #include "amx.h"
 #define ROWS(name)  name##_avx512
 #define ROW_TILE    (2 * AMX_ROWS)
@@ -14,8 +15,8 @@
 #define AFFINE_SIZE 0
 #endif
 
-#if defined(AMX_PARTS)
-#define NAME AMX_PARTS == 1 ? "AMX in bfloat16" : "AMX"
+#if defined(AMX_SPLIT)
+#define NAME AMX_SPLIT == 0 ? "AMX in bfloat16" : "AMX"
 #elif defined(ISA_avx512)
 #define NAME "AVX-512"
 #elif defined(ISA_avx2)
