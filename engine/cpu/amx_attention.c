@@ -3,9 +3,7 @@
  * Packed keys: a right operand of d by all keys. Packed values: per block of CPU_KEYS keys a right operand of those
  * keys by dv. Scores, weights and outputs are made for 32 queries at a time, so that they stay in the first-level
  * cache. */
-#ifndef AMX_PARTS
 #define AMX_PARTS (AMX_SPLIT ? 3 : 1)
-#endif
 #include "amx.h"
 
 #include <math.h>
