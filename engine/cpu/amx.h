@@ -2,8 +2,9 @@
  * Extensions Programming Reference", chapter 3).
  *
  * The files that use them are compiled twice and define AMX_PARTS, the bf16 numbers that a packed number is: with
- * AMX_SPLIT 0 one, its rounding; with AMX_SPLIT 1 three, hi = bf16(x), mid = bf16(x - hi) and lo = x - hi - mid, which are
- * all 24 bits of a float. A product then takes the six tile products that reach that far: mid lo, lo mid and lo lo do not.
+ * AMX_SPLIT 0 one, its rounding; with AMX_SPLIT 1 three, hi = bf16(x), mid = bf16(x - hi) and lo = x - hi - mid, which
+ * are all 24 bits of a float. A product then takes the six tile products that reach that far, all but mid lo, lo mid
+ * and lo lo.
  *
  * Left operands are packed in tiles of 16 rows by 32 k:          [row tile][k step][part], each [16 rows][32 k].
  * Right operands are packed in panels of 32 columns by 32 k:     [panel][k step][part][2], each [16][16 columns][2 k].
