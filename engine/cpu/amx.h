@@ -1,10 +1,10 @@
 /* amx.h - AMX tiles: sixteen rows of 64 bytes, products of bf16 with sums in f32 (Intel, "Architecture Instruction Set
  * Extensions Programming Reference", chapter 3).
  *
- * The files that use them are compiled twice and define AMX_PARTS, the bf16 numbers that a packed number is: with
- * AMX_SPLIT 0 one, its rounding; with AMX_SPLIT 1 three, hi = bf16(x), mid = bf16(x - hi) and lo = x - hi - mid, which
- * are all 24 bits of a float. A product then takes the six tile products that reach that far, all but mid lo, lo mid
- * and lo lo.
+ * The files that use them are compiled twice, AMX_SPLIT 0 for operands rounded to bf16, 1 for float32, and define
+ * AMX_PARTS, the bf16 numbers that a packed number is: one, its rounding; two, hi = bf16(x) and lo = x - hi, which keep
+ * 16 or 17 bits; three, hi, mid and lo, which are all 24 bits of a float. A product takes the tile products that reach
+ * as far: of two parts all but lo lo, of three all but mid lo, lo mid and lo lo.
  *
  * Left operands are packed in tiles of 16 rows by 32 k:          [row tile][k step][part], each [16 rows][32 k].
  * Right operands are packed in panels of 32 columns by 32 k:     [panel][k step][part][2], each [16][16 columns][2 k].
@@ -114,17 +114,18 @@ AMX_INLINE void amx_multiply(const int tall)
     AMX_MUL(3, 5, 7);
 }
 
-/* Three parts: those whose product a phase takes; each is loaded where it follows on another. */
-static const int amx_left_part[6] = {0, 0, 0, 1, 1, 2}, amx_right_part[6] = {2, 1, 0, 0, 1, 0};
+/* The parts whose product a phase takes, by AMX_PARTS; each is loaded where it follows on another. */
+static const int amx_left_part[3][6] = {{0}, {0, 0, 1}, {0, 0, 0, 1, 1, 2}};
+static const int amx_right_part[3][6] = {{0}, {1, 0, 0}, {2, 1, 0, 0, 1, 0}};
 
 AMX_INLINE void amx_phase(const char *a0, const char *a1, const char *b, const int tall, const int phase)
 {
-    const int left = amx_left_part[phase], right = AMX_PARTS == 1 ? 0 : amx_right_part[phase];
-    if (phase == 0 || left != amx_left_part[phase - 1]) {
+    const int left = amx_left_part[AMX_PARTS - 1][phase], right = amx_right_part[AMX_PARTS - 1][phase];
+    if (phase == 0 || left != amx_left_part[AMX_PARTS - 1][phase - 1]) {
         AMX_LOAD(4, a0 + left * AMX_TILE, 64);
         if (tall == 2) AMX_LOAD(5, a1 + left * AMX_TILE, 64);
     }
-    if (phase == 0 || right != amx_right_part[phase - 1]) {
+    if (phase == 0 || right != amx_right_part[AMX_PARTS - 1][phase - 1]) {
         AMX_LOAD(6, b + 2 * right * AMX_TILE, 64);
         AMX_LOAD(7, b + (2 * right + 1) * AMX_TILE, 64);
     }
