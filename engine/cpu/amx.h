@@ -1,7 +1,7 @@
 /* amx.h - AMX tiles: sixteen rows of 64 bytes, products of bf16 with sums in f32 (Intel, "Architecture Instruction Set
  * Extensions Programming Reference", chapter 3).
  *
- * The files that use them are compiled twice, AMX_SPLIT 0 for operands rounded to bf16, 1 for float32, and define
+ * The files that use them are compiled twice, AMX_SPLIT 0 for operands rounded to bf16, 1 for float32, with
  * AMX_PARTS, the bf16 numbers that a packed number is: one, its rounding; two, hi = bf16(x) and lo = x - hi, which keep
  * 16 or 17 bits; three, hi, mid and lo, which are all 24 bits of a float. A product takes the tile products that reach
  * as far: of two parts all but lo lo, of three all but mid lo, lo mid and lo lo.
@@ -14,6 +14,11 @@
 
 #include "kern.h"
 #include "vec.h"
+
+/* A file that wants other parts says so before. */
+#ifndef AMX_PARTS
+#define AMX_PARTS (AMX_SPLIT ? 3 : 1)
+#endif
 
 /* The passes over rows are those of AVX-512. */
 #pragma push_macro("K")

@@ -2,7 +2,6 @@
  *
  * A block of 32 rows by 32 columns is accumulated in tiles and stored aside; bias, activation and the way to the
  * result follow while the tiles of the next block are multiplied, some rows a step. */
-#define AMX_PARTS (AMX_SPLIT ? 3 : 1)
 #include "amx.h"
 
 /* A finished block on its way: rows `row` .. `rows`-1 are still to do. Goes to c, or split to a left operand. */

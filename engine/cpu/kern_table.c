@@ -1,6 +1,5 @@
 /* kern_table.c - the table of one instruction set. */
 #ifdef AMX_SPLIT
-#define AMX_PARTS (AMX_SPLIT ? 3 : 1)
 #include "amx.h"
 #define ROWS(name)  name##_avx512
 #define ROW_TILE    (2 * AMX_ROWS)
