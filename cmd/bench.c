@@ -14,24 +14,26 @@
 #include "process.h"
 #include "stats.h"
 
-enum { WIDTH = 960, HEIGHT = 540, RADIUS = 60, MAX_STAGES = 16 };
+enum { WIDTH = 960, HEIGHT = 540, RADIUS = 60, MAX_STAGES = 16, MAX_PICTURES = 48 };
 
 struct bench {
     const char *model_file, *random, *size_text;
     int frames, steady, n_objects, threads, size;
+    bool stages;
     struct fmt_checkpoint *checkpoint;
     struct s2_source *seeded;
     struct cmd_device_options where;
     struct cmd_device device;
     struct s2_model *model;
     struct s2_session *session;
-    struct s2_image image;
-    uint8_t *bits;                    /* [n_objects][HEIGHT][stride] */
-    struct s2_object_result *results; /* [n_objects] */
-    struct s2_prompt *prompts;        /* [n_objects] */
-    float *clicks;                    /* [n_objects][2] */
-    int *prompted_frames;             /* [n_objects] */
-    double *seconds;                  /* [MAX_STAGES + 1][frames]: of the stages, then of the whole frame */
+    struct s2_image pictures[MAX_PICTURES]; /* drawn before the run; a longer one goes through them again */
+    uint8_t *bits;                          /* [S2_MAX_IN_FLIGHT][n_objects][HEIGHT][stride] */
+    struct s2_object_result *results;       /* [S2_MAX_IN_FLIGHT][n_objects] */
+    struct s2_prompt *prompts;              /* [n_objects] */
+    float *clicks;                          /* [n_objects][2] */
+    int *prompted_frames;                   /* [n_objects] */
+    double *seconds;                        /* [MAX_STAGES + 1][frames]: of the stages, then of the whole frame */
+    double stage_total[MAX_STAGES];         /* seconds so far */
     double model_seconds, first_mask_seconds;
 };
 
@@ -39,7 +41,9 @@ static const char summary[] =
     "Usage: sam2track bench [-m MODEL | --random NAME] [options]\n"
     "\n"
     "Tracks discs through a made-up clip of 960x540 and prints times as JSON lines: a line 'setup', one for each\n"
-    "'stage' and for the whole 'frame' (median, least and most milliseconds), and a line 'end'.\n";
+    "'stage' and for the whole 'frame' (median, least and most milliseconds), and a line 'end'. A GPU computes a "
+    "frame\n"
+    "while the results of the one before are fetched, and times its stages only with --stages, one frame at a time.\n";
 static const char notes[] = "Examples:\n"
                             "  sam2track bench --random tiny\n"
                             "  sam2track bench -m sam2.1_hiera_large.pt --size 512 --objects 4\n";
@@ -55,10 +59,10 @@ static void position(int i, int frame, float xy[2])
     xy[1] = (float)(HEIGHT * (2 * cell_y + 1) / 6 + 4 * dy[(frame + i) % 8]);
 }
 
-static void draw(const struct bench *b, int frame)
+static void draw(const struct bench *b, const struct s2_image *picture, int frame)
 {
     for (int y = 0; y < HEIGHT; y++) {
-        uint8_t *p = b->image.rgb + (size_t)y * b->image.stride;
+        uint8_t *p = picture->rgb + (size_t)y * picture->stride;
         for (int x = 0; x < WIDTH; x++, p += 3) {
             p[0] = (uint8_t)((x + 2 * frame) / 8 & 127);
             p[1] = (uint8_t)((y + frame) / 4 & 127);
@@ -72,7 +76,7 @@ static void draw(const struct bench *b, int frame)
         for (int y = cy - RADIUS < 0 ? 0 : cy - RADIUS; y < HEIGHT && y <= cy + RADIUS; y++) {
             for (int x = cx - RADIUS < 0 ? 0 : cx - RADIUS; x < WIDTH && x <= cx + RADIUS; x++) {
                 if ((x - cx) * (x - cx) + (y - cy) * (y - cy) > RADIUS * RADIUS) continue;
-                uint8_t *p = b->image.rgb + (size_t)y * b->image.stride + 3 * (size_t)x;
+                uint8_t *p = picture->rgb + (size_t)y * picture->stride + 3 * (size_t)x;
                 p[0] = (uint8_t)(200 + 13 * i % 55), p[1] = (uint8_t)(60 + 71 * i % 190), p[2] = 30;
             }
         }
@@ -109,20 +113,24 @@ static enum s2_status open_model(struct bench *b, struct s2_err *err)
 static enum s2_status open_session(struct bench *b, struct s2_err *err)
 {
     const size_t n = (size_t)b->n_objects, bit_stride = (WIDTH + 7) / 8, stride = 3 * WIDTH;
-    b->image = (struct s2_image){WIDTH, HEIGHT, stride, malloc(stride * HEIGHT)};
-    b->bits = calloc(n * HEIGHT, bit_stride);
-    b->results = calloc(n, sizeof *b->results);
+    for (int i = 0; i < b->frames && i < MAX_PICTURES; i++) {
+        b->pictures[i] = (struct s2_image){WIDTH, HEIGHT, stride, malloc(stride * HEIGHT)};
+        if (!b->pictures[i].rgb) return s2_no_memory(err, "the benchmark", stride * HEIGHT);
+        draw(b, &b->pictures[i], i);
+    }
+    b->bits = calloc(S2_MAX_IN_FLIGHT * n * HEIGHT, bit_stride);
+    b->results = calloc(S2_MAX_IN_FLIGHT * n, sizeof *b->results);
     b->prompts = calloc(n, sizeof *b->prompts);
     b->clicks = calloc(n, 2 * sizeof *b->clicks);
     b->prompted_frames = calloc(n, sizeof *b->prompted_frames);
     b->seconds = calloc((size_t)b->frames * (MAX_STAGES + 1), sizeof *b->seconds);
-    if (!b->image.rgb || !b->bits || !b->results || !b->prompts || !b->clicks || !b->prompted_frames || !b->seconds) {
+    if (!b->bits || !b->results || !b->prompts || !b->clicks || !b->prompted_frames || !b->seconds) {
         return s2_no_memory(err, "the benchmark", n * HEIGHT * bit_stride);
     }
+    for (size_t i = 0; i < S2_MAX_IN_FLIGHT * n; i++) b->results[i].bits = b->bits + i * HEIGHT * bit_stride;
     static const int8_t inside = 1;
     for (size_t i = 0; i < n; i++) {
         b->prompted_frames[i] = 1;
-        b->results[i].bits = b->bits + i * HEIGHT * bit_stride;
         position((int)i, 0, b->clicks + 2 * i);
         b->prompts[i] = (struct s2_prompt){
             .object = (int)i, .kind = S2_PROMPT_POINTS, .n_points = 1, .xy = b->clicks + 2 * i, .labels = &inside};
@@ -134,28 +142,47 @@ static enum s2_status open_session(struct bench *b, struct s2_err *err)
                                              .prompted_frames = b->prompted_frames,
                                              .max_points = 1,
                                              .fill_hole_area = 8,
+                                             .time_stages = b->stages,
                                              .late = S2_LATE_REFINE};
     return s2_session_open(&b->session, b->model, &config, err);
 }
 
-static enum s2_status run_frames(struct bench *b, struct s2_err *err)
+/* Completes the oldest step in flight; times are from one completion to the next. */
+static enum s2_status collect(struct bench *b, int frame, double *last, struct s2_err *err)
 {
-    struct s2_step_result result = {.bit_stride = (WIDTH + 7) / 8, .object = b->results};
     const char *const *names;
     const double *total;
     double before[MAX_STAGES];
+    const int n = s2_session_times(b->session, &names, &total);
+    memcpy(before, b->stage_total, sizeof before);
+    const enum s2_status status = s2_session_collect(b->session, err);
+    if (status) return status;
+    const double now = s2_now();
+    b->seconds[MAX_STAGES * b->frames + frame] = now - *last;
+    *last = now;
+    if (frame == 0) b->first_mask_seconds = cmd_process_seconds();
+    for (int s = 0; s < n && s < MAX_STAGES; s++) {
+        b->seconds[s * b->frames + frame] = total[s] - before[s];
+        b->stage_total[s] = total[s];
+    }
+    return S2_OK;
+}
+
+static enum s2_status run_frames(struct bench *b, struct s2_err *err)
+{
+    const int depth = b->stages ? 1 : s2_session_depth(b->session),
+              pictures = b->frames < MAX_PICTURES ? b->frames : MAX_PICTURES;
+    double last = s2_now();
+    int collected = 0;
     for (int frame = 0; frame < b->frames; frame++) {
-        draw(b, frame);
-        const int n = s2_session_times(b->session, &names, &total);
-        for (int s = 0; s < n && s < MAX_STAGES; s++) before[s] = total[s];
-        const double start = s2_now();
-        const enum s2_status status =
-            s2_session_step(b->session, &b->image, b->prompts, frame == 0 ? b->n_objects : 0, &result, err);
+        const struct s2_step_result result = {.bit_stride = (WIDTH + 7) / 8,
+                                              .object = b->results + frame % S2_MAX_IN_FLIGHT * b->n_objects};
+        enum s2_status status = s2_session_submit(b->session, &b->pictures[frame % pictures], b->prompts,
+                                                  frame == 0 ? b->n_objects : 0, &result, err);
         if (status) return status;
-        b->seconds[MAX_STAGES * b->frames + frame] = s2_now() - start;
-        if (frame == 0) b->first_mask_seconds = cmd_process_seconds();
-        s2_session_times(b->session, &names, &total);
-        for (int s = 0; s < n && s < MAX_STAGES; s++) b->seconds[s * b->frames + frame] = total[s] - before[s];
+        const int stay = frame + 1 < b->frames ? depth - 1 : 0;
+        while (s2_session_in_flight(b->session) > stay)
+            if ((status = collect(b, collected++, &last, err))) return status;
     }
     return S2_OK;
 }
@@ -235,7 +262,9 @@ static enum s2_status bench(struct bench *b, struct s2_err *err)
     const char *const *names;
     const double *total;
     const int n = s2_session_times(b->session, &names, &total);
-    for (int s = 0; s < n && s < MAX_STAGES && !status; s++) status = print_times(b, s, "stage", names[s], err);
+    const bool timed = b->stages || s2_session_depth(b->session) == 1;
+    for (int s = 0; s < n && s < MAX_STAGES && !status && timed; s++)
+        status = print_times(b, s, "stage", names[s], err);
     if (!status) status = print_times(b, MAX_STAGES, "frame", NULL, err);
     return status ? status : print_end(b, err);
 }
@@ -247,7 +276,7 @@ static void close_all(struct bench *b)
     if (b->device.backend) b->device.backend->ops->close(b->device.backend);
     fmt_checkpoint_close(b->checkpoint);
     s2_seeded_free(b->seeded);
-    free(b->image.rgb);
+    for (int i = 0; i < MAX_PICTURES; i++) free(b->pictures[i].rgb);
     free(b->bits);
     free(b->results);
     free(b->prompts);
@@ -288,6 +317,7 @@ int cmd_bench(int argc, char **argv)
         {CMD_INTEGER, 0, "frames", "N", "frames to run", .value = &b.frames, .min = 1, .max = 100000},
         {CMD_INTEGER, 0, "steady", "N", "frames at the start that the times leave out", .value = &b.steady,
          .max = 100000, .fallback = "8, half of less than 16"},
+        {CMD_FLAG, 0, "stages", NULL, "time the stages on a GPU too", .value = &b.stages},
         {CMD_TEXT, 0, "device", "auto|cpu|cuda[:N]", "where the model runs; auto: a GPU if one works",
          .value = &b.where.device, .fallback = "auto"},
         {CMD_CHOICE, 0, "precision", NULL, "arithmetic of the model", .value = &b.where.precision,

@@ -101,7 +101,6 @@ static void report_eager(const struct cu_eager *e, struct cmd_json *j)
     cmd_json_string(j, "program", s2_program_name(e->program));
     cmd_json_integer(j, "objects", e->batch);
     cmd_json_array(j, "outputs");
-    if (e->program == S2_PROGRAM_RESULTS) cmd_json_string(j, NULL, "scores");
     if (e->outputs & S2_OUTPUT_MASKS) cmd_json_string(j, NULL, "masks");
     if (e->outputs & S2_OUTPUT_OWNER) cmd_json_string(j, NULL, "owner");
     cmd_json_end(j);
@@ -134,7 +133,11 @@ void cmd_device_report(const struct cmd_device *d, struct cmd_json *j)
         size_t now, peak;
         cu_graph_get_stats(d->backend, &g);
         cu_memory(d->backend, &now, &peak);
+        double busy, idle;
+        cu_times(d->backend, &busy, &idle);
         report_graphs(&g, j);
+        cmd_json_number(j, "device_busy_seconds", busy, 6);
+        cmd_json_number(j, "device_idle_seconds", idle, 6);
         cmd_json_number(j, "device_memory_mib", (double)peak / 1048576.0, 6);
     }
 #endif

@@ -31,6 +31,17 @@ static enum cmd_progress_mode progress_mode(const struct cmd_track_options *o)
     return cmd_progress_mode(o->quiet && strcmp(o->progress, "auto") == 0 ? "none" : o->progress);
 }
 
+/* Number of the record's frame among those of the clip that are tracked, in display order. */
+static int64_t slot_of(const struct cmd_run *r, const struct fmt_record *record)
+{
+    return (record->frame.index - r->o.first) / r->o.stride;
+}
+
+static int64_t slots(const struct cmd_run *r)
+{
+    return cmd_track_expected(&r->o, r->frames);
+}
+
 /* A damaged input ends a pass, S2_E_BROKEN: all that came before is dealt with. */
 static enum s2_status go(struct cmd_run *r, const struct pass *p, struct s2_err *err)
 {
@@ -58,17 +69,6 @@ static enum s2_status go(struct cmd_run *r, const struct pass *p, struct s2_err 
     return status;
 }
 
-/* Number of the record's frame among those of the clip that are tracked, in display order. */
-static int64_t slot_of(const struct cmd_run *r, const struct fmt_record *record)
-{
-    return (record->frame.index - r->o.first) / r->o.stride;
-}
-
-static int64_t slots(const struct cmd_run *r)
-{
-    return cmd_track_expected(&r->o, r->frames);
-}
-
 /* ------------------------------------------------------------------ the session's steps */
 
 static enum s2_status preview(struct cmd_run *r, struct fmt_record *record, int *present, struct s2_err *err)
@@ -82,35 +82,46 @@ static enum s2_status preview(struct cmd_run *r, struct fmt_record *record, int 
     return status;
 }
 
-/* Prompts, the model's step, what the outputs need. number: for the taps. */
-static enum s2_status step(struct cmd_run *r, struct fmt_record *record, int number, int *present, struct s2_err *err)
+/* Prompts and the model's step, which is in flight then. number: for the taps. */
+static enum s2_status submit(struct cmd_run *r, struct fmt_record *record, int number, struct s2_err *err)
 {
-    const size_t n_objects = r->o.prompts.n_objects;
-    int n_prompts = 0;
-    enum s2_status status = cmd_schedule_frame(&r->schedule, &record->frame, &n_prompts, err);
+    struct cmd_flight *f = &r->flight[r->submitted % S2_MAX_IN_FLIGHT];
+    *f = (struct cmd_flight){.record = record, .results = f->results, .number = number};
+    enum s2_status status = cmd_schedule_frame(&r->schedule, &record->frame, &f->n_prompts, err);
     if (status) return status;
-    struct s2_step_result result = {.bit_stride = record->object[0].bits.stride, .object = r->results};
+    struct s2_step_result result = {.bit_stride = record->object[0].bits.stride, .object = f->results};
     if (r->o.png || r->o.overlay) result.owner = record->owner;
-    for (size_t i = 0; i < n_objects; i++) r->results[i].bits = record->object[i].bits.data;
-    status = s2_session_step(r->session, &record->frame.image, r->schedule.now, n_prompts, &result, err);
+    for (size_t i = 0; i < r->o.prompts.n_objects; i++) f->results[i].bits = record->object[i].bits.data;
+    status = s2_session_submit(r->session, &record->frame.image, r->schedule.now, f->n_prompts, &result, err);
     if (status) return status;
-    bool has_object = false;
-    for (size_t i = 0; i < n_objects; i++) {
-        record->object[i].started = r->results[i].started;
-        record->object[i].score = r->results[i].score;
-        record->object[i].iou = r->results[i].iou;
-        has_object |= r->results[i].started;
-    }
-    cmd_stats_frame(&r->stats, has_object);
-    *present = cmd_watch_frame(&r->watch, record->frame.index, record->object, r->schedule.now, n_prompts);
-    if (r->taps) status = cmd_taps_frame(r->taps, number, r->session, record->object, err);
+    r->submitted++;
     r->steps++;
-    return status;
+    return S2_OK;
 }
 
-static enum s2_status forward(struct cmd_run *r, struct fmt_record *record, int *present, struct s2_err *err)
+/* What the outputs need of the oldest step in flight; its prompts, if it has any, are still those of the schedule. */
+static enum s2_status collect(struct cmd_run *r, int *present, struct s2_err *err)
 {
-    return step(r, record, r->steps, present, err);
+    const struct cmd_flight *f = &r->flight[r->collected++ % S2_MAX_IN_FLIGHT];
+    struct fmt_record *record = f->record;
+    bool has_object = false;
+    const enum s2_status status = s2_session_collect(r->session, err);
+    if (status) return status;
+    for (size_t i = 0; i < r->o.prompts.n_objects; i++) {
+        record->object[i].started = f->results[i].started;
+        record->object[i].score = f->results[i].score;
+        record->object[i].iou = f->results[i].iou;
+        has_object |= f->results[i].started;
+    }
+    cmd_stats_frame(&r->stats, has_object);
+    *present = cmd_watch_frame(&r->watch, record->frame.index, record->object, r->schedule.now, f->n_prompts);
+    return r->taps ? cmd_taps_frame(r->taps, f->number, r->session, record->object, err) : S2_OK;
+}
+
+static enum s2_status step(struct cmd_run *r, struct fmt_record *record, int number, int *present, struct s2_err *err)
+{
+    const enum s2_status status = submit(r, record, number, err);
+    return status ? status : collect(r, present, err);
 }
 
 static enum s2_status backward(struct cmd_run *r, struct fmt_record *record, int *present, struct s2_err *err)
@@ -166,15 +177,63 @@ static enum s2_status look(struct cmd_run *r, enum cmd_pass which, const struct 
     return cmd_run_open_video(r, r->o.first, r->o.end, index, err);
 }
 
+/* How many steps may stay in flight. None where nothing is to be done meanwhile: the next frame is not there yet. */
+static int may_stay(const struct cmd_run *r)
+{
+    const int n_prompts = r->flight[(r->submitted - 1) % S2_MAX_IN_FLIGHT].n_prompts;
+    if (r->taps || n_prompts > 0 || !fmt_video_ready(r->video)) return 0;
+    return s2_session_depth(r->session) - 1;
+}
+
+/* Hands out the results of the steps in flight but for the last `stay`. */
+static enum s2_status deliver(struct cmd_run *r, int stay, struct cmd_progress *progress, struct s2_err *err)
+{
+    enum s2_status first = S2_OK;
+    while (r->submitted - r->collected > stay) {
+        struct fmt_record *record = r->flight[r->collected % S2_MAX_IN_FLIGHT].record;
+        const int64_t index = record->frame.index;
+        int present = 0;
+        struct s2_err now = {0};
+        const enum s2_status status = collect(r, &present, &now);
+        (status ? fmt_outputs_return : fmt_outputs_put)(r->outputs, record);
+        if (!status)
+            cmd_progress_frame(progress, ++r->finished, index, present);
+        else if (!first)
+            first = status, *err = now;
+    }
+    return first;
+}
+
+/* A frame is decoded and its results are handed out while the device computes the next one. */
+static enum s2_status go_forward(struct cmd_run *r, int64_t expected, struct s2_err *err)
+{
+    struct cmd_progress progress;
+    struct s2_err last = {0};
+    enum s2_status status = S2_OK;
+    bool got = true;
+    cmd_progress_start(&progress, progress_mode(&r->o), "track", expected, (int)r->o.prompts.n_objects);
+    while (!status && got && !cmd_interrupted()) {
+        struct fmt_record *record = fmt_outputs_take(r->outputs);
+        if (!record) break; // an output failed; finish() says which
+        status = fmt_video_next(r->video, &record->frame, &got, err);
+        const bool went = !status && got && !(status = submit(r, record, r->steps, err));
+        if (!went) fmt_outputs_return(r->outputs, record);
+        if (went) status = deliver(r, may_stay(r), &progress, err);
+    }
+    const enum s2_status left = deliver(r, 0, &progress, &last);
+    if (!status && left) status = left, *err = last;
+    cmd_progress_end(&progress, r->finished);
+    if (!status && !got && !cmd_interrupted()) status = cmd_schedule_end(&r->schedule, err);
+    return status;
+}
+
 static enum s2_status run_forward(struct cmd_run *r, struct s2_err *err)
 {
     const int64_t hint = r->frames >= 0 ? r->frames : r->info.frames_hint;
-    const struct pass track = {
-        .stage = "track", .frame = forward, .expected = cmd_track_expected(&r->o, hint), .puts = true};
     const enum s2_status status = look(r, CMD_PASS_ALL, NULL, err);
     if (status || cmd_interrupted()) return status;
     cmd_stats_start(&r->stats);
-    return go(r, &track, err);
+    return go_forward(r, cmd_track_expected(&r->o, hint), err);
 }
 
 /* A damaged end is no reason not to go on: *first keeps the sentence. */

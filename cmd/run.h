@@ -10,6 +10,14 @@
 #include "track.h"
 #include "watch.h"
 
+/* A step of the session whose results are not collected yet. */
+struct cmd_flight {
+    struct fmt_record *record;
+    struct s2_object_result *results; /* [n_objects] */
+    int number;                       /* of the frame, for the taps */
+    int n_prompts;
+};
+
 struct cmd_run {
     struct cmd_track_options o;
     struct fmt_video *video; /* of the present pass */
@@ -22,7 +30,8 @@ struct cmd_run {
     struct s2_model *model;
     struct fmt_outputs *outputs;
     struct s2_session *session;
-    struct s2_object_result *results; /* [n_objects] */
+    struct cmd_flight flight[S2_MAX_IN_FLIGHT]; /* step i is in i % S2_MAX_IN_FLIGHT */
+    int64_t submitted, collected;
     struct cmd_schedule schedule;
     struct cmd_watch watch;
     struct cmd_taps *taps;

@@ -94,7 +94,7 @@ static void report(const struct cmd_stats_report *r, struct cmd_json *j)
     cmd_json_number(j, "spilled_mib", (double)r->spilled / 1048576.0, 6);
     if (r->opened) cmd_device_report(r->opened, j);
     cmd_json_object(j, "seconds");
-    n = r->session ? s2_session_times(r->session, &names, &seconds) : 0;
+    n = r->session && s2_session_depth(r->session) == 1 ? s2_session_times(r->session, &names, &seconds) : 0;
     stages(j, "engine", n, names, seconds);
     cmd_json_number(j, "decoder", r->video_seconds, 6);
     stages(j, "outputs", r->n_outputs, r->output_name, r->output_seconds);

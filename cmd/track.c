@@ -206,7 +206,9 @@ static enum s2_status open_session(struct cmd_run *r, struct s2_err *err)
 {
     const struct cmd_track_options *o = &r->o;
     const size_t n = o->prompts.n_objects;
-    if (!(r->results = calloc(n + 1, sizeof *r->results))) return s2_no_memory(err, "the results", n);
+    for (int i = 0; i < S2_MAX_IN_FLIGHT; i++)
+        if (!(r->flight[i].results = calloc(n + 1, sizeof *r->flight[i].results)))
+            return s2_no_memory(err, "the results", n);
     const enum s2_status status = cmd_watch_open(&r->watch, o->prompts.objects, n, err);
     if (status) return status;
     const struct s2_session_config config = {.width = r->info.width,
@@ -332,7 +334,7 @@ static void close_all(struct cmd_run *r)
     fmt_index_free(r->index);
     fmt_spill_free(r->spill);
     free(r->logits);
-    free(r->results);
+    for (int i = 0; i < S2_MAX_IN_FLIGHT; i++) free(r->flight[i].results);
 }
 
 int cmd_track(int argc, char **argv)

@@ -123,6 +123,8 @@ static void cu_close(struct s2_backend *be)
     if (!be) return;
     if (cu->stream) cudaStreamSynchronize(cu->stream);
     cu_programs_free(cu);
+    cu_steps_free(cu);
+    cu_staging_free(cu);
     cu_blas_close(be, cu->blas);
     cu_free(be, cu->scratch);
     cu_free(be, cu->frame);
@@ -137,6 +139,8 @@ static struct s2_ops make_ops(void)
     memset(&o, 0, sizeof o);
     o.alloc = cu_alloc, o.free = cu_free, o.upload = cu_upload, o.download = cu_download;
     o.alloc_host = cu_alloc_host, o.free_host = cu_free_host, o.sync = cu_sync, o.stage_image = cu_stage_image;
+    o.step_begin = cu_step_begin, o.step_end = cu_step_end, o.step_wait = cu_step_wait;
+    o.mark = cu_mark, o.between = cu_between;
     o.begin = cu_begin, o.end = cu_end, o.forget = cu_forget, o.close = cu_close;
     o.linear_create = cu_linear_create, o.linear_destroy = cu_linear_destroy;
     o.conv_create = cu_conv_create, o.conv_destroy = cu_conv_destroy;
@@ -248,6 +252,12 @@ const char *cu_describe(const struct s2_backend *be)
 void cu_graph_get_stats(const struct s2_backend *be, struct cu_graph_stats *out)
 {
     *out = ((const struct cu_backend *)be)->graph;
+}
+
+void cu_times(const struct s2_backend *be, double *busy, double *idle)
+{
+    *busy = ((const struct cu_backend *)be)->busy;
+    *idle = ((const struct cu_backend *)be)->idle;
 }
 
 void cu_memory(const struct s2_backend *be, size_t *now, size_t *peak)

@@ -11,6 +11,19 @@
 struct cu_program; /* graph.cu */
 struct cu_blas;    /* linear.cu */
 
+/* Around the operators of a step, steps.cu */
+struct cu_step {
+    cudaEvent_t begin, end;
+};
+
+/* Host memory from which a frame travels while the next one is put into the other, image.cu */
+struct cu_staging {
+    uint8_t *pixels;
+    size_t size;
+    cudaEvent_t sent;
+};
+enum { CU_STAGINGS = 2 };
+
 struct cu_backend {
     struct s2_backend base;   /* first */
     int device, sm_count, cc; /* cc: 80, 86, 89, 90, 100 ... */
@@ -20,6 +33,12 @@ struct cu_backend {
     size_t scratch_size;
     uint8_t *frame; /* staged picture, device memory, RGB rows of 3 * width bytes */
     size_t frame_size;
+    struct cu_staging staging[CU_STAGINGS];
+    uint64_t staged; /* frames so far */
+    struct cu_step step[S2_MAX_STEPS];
+    uint64_t steps;
+    double busy, idle; /* seconds inside steps, and between the end of one and the begin of the next */
+    cudaEvent_t mark[S2_MAX_MARKS];
     void *axis; /* resampling tables of the present frame size, image.cu */
     int axis_width, axis_height, axis_side;
     size_t bytes_now, bytes_peak;
@@ -168,6 +187,14 @@ void cu_conv_destroy(struct s2_backend *, struct s2_conv *);
 void cu_conv(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *, enum s2_act);
 /* image.cu */
 void cu_stage_image(struct s2_backend *, const struct s2_image *);
+void cu_staging_free(struct cu_backend *);
+/* steps.cu: see s2_ops */
+uint64_t cu_step_begin(struct s2_backend *);
+void cu_step_end(struct s2_backend *, uint64_t step);
+void cu_step_wait(struct s2_backend *, uint64_t step);
+void cu_mark(struct s2_backend *, int mark);
+double cu_between(struct s2_backend *, int from, int to);
+void cu_steps_free(struct cu_backend *);
 void cu_preprocess(struct s2_backend *, struct s2_tensor y, const struct s2_image *frame);
 /* tokens.cu */
 void cu_max_pool2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);

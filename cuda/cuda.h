@@ -48,6 +48,9 @@ struct cu_graph_stats {
 };
 void cu_graph_get_stats(const struct s2_backend *, struct cu_graph_stats *);
 
+/* Seconds the device spent inside steps, and from the end of each to the begin of the next: with nothing to do. */
+void cu_times(const struct s2_backend *, double *busy, double *idle);
+
 /* Bytes of device memory the backend holds now, and the most it ever held. */
 void cu_memory(const struct s2_backend *, size_t *now, size_t *peak);
 

@@ -53,11 +53,10 @@ static bool make_tables(struct s2_backend *be, int width, int height, int side)
     return !be->skip;
 }
 
-void cu_stage_image(struct s2_backend *be, const struct s2_image *f)
+/* Room for a frame on the device and in the host memory it travels from. */
+static bool make_room(struct s2_backend *be, struct cu_staging *s, size_t bytes)
 {
     struct cu_backend *cu = cu_of(be);
-    size_t row = 3 * (size_t)f->width, bytes = row * (size_t)f->height;
-    if (be->skip) return;
     if (bytes > cu->frame_size) {
         be->ops->sync(be);
         cu_programs_stale(cu);
@@ -65,8 +64,33 @@ void cu_stage_image(struct s2_backend *be, const struct s2_image *f)
         cu->frame = (uint8_t *)be->ops->alloc(be, bytes);
         cu->frame_size = cu->frame ? bytes : 0;
     }
-    if (be->skip) return;
-    cu_ok(be, cudaMemcpy2DAsync(cu->frame, row, f->rgb, f->stride, row, (size_t)f->height, cudaMemcpyHostToDevice, cu->stream), "uploading a frame");
+    if (bytes > s->size) {
+        if (s->pixels) be->ops->free_host(be, s->pixels);
+        s->pixels = (uint8_t *)be->ops->alloc_host(be, bytes);
+        s->size = s->pixels ? bytes : 0;
+    }
+    if (!s->sent) cu_ok(be, cudaEventCreateWithFlags(&s->sent, cudaEventDisableTiming), "creating an event");
+    return !be->skip;
+}
+
+void cu_stage_image(struct s2_backend *be, const struct s2_image *f)
+{
+    struct cu_backend *cu = cu_of(be);
+    struct cu_staging *s = &cu->staging[cu->staged++ % CU_STAGINGS];
+    const size_t row = 3 * (size_t)f->width, bytes = row * (size_t)f->height;
+    if (be->skip || (s->sent && !cu_ok(be, cudaEventSynchronize(s->sent), "uploading a frame"))) return;
+    if (!make_room(be, s, bytes)) return;
+    for (int y = 0; y < f->height; y++) memcpy(s->pixels + (size_t)y * row, f->rgb + (size_t)y * f->stride, row);
+    cu_ok(be, cudaMemcpyAsync(cu->frame, s->pixels, bytes, cudaMemcpyHostToDevice, cu->stream), "uploading a frame");
+    cu_ok(be, cudaEventRecord(s->sent, cu->stream), "uploading a frame");
+}
+
+void cu_staging_free(struct cu_backend *cu)
+{
+    for (int i = 0; i < CU_STAGINGS; i++) {
+        if (cu->staging[i].pixels) cudaFreeHost(cu->staging[i].pixels);
+        if (cu->staging[i].sent) cudaEventDestroy(cu->staging[i].sent);
+    }
 }
 
 __device__ static uint8_t clip(int32_t sum)

@@ -241,12 +241,21 @@ __device__ static float value_at(const float *map, int w, struct tap y, struct t
 }
 
 /* One thread a pixel, all objects; a warp's 32 pixels of a row become one word of bits. */
-__global__ void video_masks(uint32_t *bits, uint16_t *owner, const float *low, int n, int h, int w, int height,
-                            int width, int words, bool exclusive)
+/* Where the bits of up to GROUP objects go; NULL: nowhere. */
+enum { GROUP = 64 };
+struct destinations {
+    uint8_t *bits[GROUP];
+};
+
+/* A warp makes 32 pixels. owner NULL: not wanted; to: objects first .. first+count-1. */
+__global__ void video_masks(struct destinations to, int first, int count, size_t stride, uint16_t *owner,
+                            const float *low, int n, int h, int w, int height, int width, bool exclusive)
 {
     int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (y >= height) return;
-    bool inside = x < width;
+    const bool inside = x < width;
+    const int byte = blockIdx.x * 4 + threadIdx.x;
+    const bool writes = threadIdx.x < 4 && byte < (width + 7) / 8;
     struct tap ty = tap_at(h, height, y), tx = tap_at(w, width, inside ? x : 0);
     int best = -1;
     float most = 0;
@@ -257,33 +266,26 @@ __global__ void video_masks(uint32_t *bits, uint16_t *owner, const float *low, i
         }
     if (most <= 0) best = -1;
     if (owner && inside) owner[(int64_t)y * width + x] = (uint16_t)(best + 1);
-    for (int i = 0; i < n; i++) {
-        bool set = exclusive ? best == i : value_at(low + (int64_t)i * h * w, w, ty, tx) > 0;
-        uint32_t word = __brev(__ballot_sync(0xffffffffu, inside && set));
-        if (threadIdx.x == 0) bits[((int64_t)i * height + y) * words + blockIdx.x] = __byte_perm(word, 0, 0x0123);
+    for (int i = 0; i < count; i++) {
+        if (!to.bits[i]) continue;
+        const bool set = exclusive ? best == first + i : value_at(low + (int64_t)(first + i) * h * w, w, ty, tx) > 0;
+        const uint32_t word = __brev(__ballot_sync(0xffffffffu, inside && set)); /* the first pixel on top */
+        if (writes) to.bits[i][(size_t)y * stride + byte] = (uint8_t)(word >> (24 - 8 * threadIdx.x));
     }
 }
 
 void cu_video_masks(struct s2_backend *be, const struct s2_video_masks *out, struct s2_tensor low)
 {
     if (be->skip) return;
-    int n = low.n, words = (out->width + 31) / 32;
-    size_t plane = (size_t)words * 4 * (size_t)out->height,
-           owners = (size_t)out->width * (size_t)out->height * sizeof(uint16_t);
-    char *scratch = (char *)cu_scratch(be, (size_t)n * plane + owners);
-    cudaStream_t s = cu_of(be)->stream;
-    if (!scratch) return;
-    uint16_t *owner = out->owner ? (uint16_t *)(scratch + (size_t)n * plane) : NULL;
-    video_masks<<<dim3((unsigned)words, (unsigned)cu_blocks(out->height, 8)), dim3(32, 8), 0, s>>>(
-        (uint32_t *)scratch, owner, (const float *)low.data, n, low.h, low.w, out->height, out->width, words,
-        out->exclusive);
-    if (!CU_LAUNCHED(be, "video_masks")) return;
-    size_t row = ((size_t)out->width + 7) / 8;
-    for (int i = 0; out->bits && i < n; i++)
-        if (out->bits[i])
-            cu_ok(be,
-                  cudaMemcpy2DAsync(out->bits[i], out->bit_stride, scratch + (size_t)i * plane, (size_t)words * 4, row,
-                                    (size_t)out->height, cudaMemcpyDeviceToHost, s),
-                  "fetching masks");
-    if (owner) cu_ok(be, cudaMemcpyAsync(out->owner, owner, owners, cudaMemcpyDeviceToHost, s), "fetching owners");
+    const dim3 grid((unsigned)cu_blocks(out->width, 32), (unsigned)cu_blocks(out->height, 8));
+    for (int first = 0; first < low.n; first += GROUP) {
+        const int count = low.n - first < GROUP ? low.n - first : GROUP;
+        struct destinations to = {};
+        for (int i = 0; out->bits && i < count; i++) to.bits[i] = out->bits[first + i];
+        if (first > 0 && !out->bits) break;
+        video_masks<<<grid, dim3(32, 8), 0, cu_of(be)->stream>>>(
+            to, first, out->bits ? count : 0, out->bit_stride, first == 0 ? out->owner : NULL, (const float *)low.data,
+            low.n, low.h, low.w, out->height, out->width, out->exclusive);
+        if (!CU_LAUNCHED(be, "video_masks")) return;
+    }
 }

@@ -58,10 +58,11 @@ struct s2_session_config {
     int fill_hole_area;         /* 0: off; reference default 8 */
     int max_cond_frames;        /* 0: no cap; else >= 2 */
     enum s2_late late;
-    bool turns;      /* s2_session_turn() will be called */
-    bool want_owner; /* s2_step_result.owner will be asked for */
-    bool exclusive;  /* overlap rule on the masks themselves */
-    s2_tap_fn *tap;  /* NULL: no taps */
+    bool turns;       /* s2_session_turn() will be called */
+    bool want_owner;  /* s2_step_result.owner will be asked for */
+    bool exclusive;   /* overlap rule on the masks themselves */
+    bool time_stages; /* on a device: s2_session_times() counts, which holds for s2_session_step() only */
+    s2_tap_fn *tap;   /* NULL: no taps */
     void *tap_ctx;
 };
 
@@ -87,6 +88,17 @@ enum s2_status s2_session_preview(struct s2_session *, int frame, const struct s
 /* The next frame of the clip (0, 1, 2 ...) and its prompts in the order given. No allocation. */
 enum s2_status s2_session_step(struct s2_session *, const struct s2_image *, const struct s2_prompt *, int n_prompts,
                                struct s2_step_result *, struct s2_err *);
+/* The same in two halves, so that a device computes while the caller deals with other frames. submit issues the step;
+ * image and prompts are the caller's again on return, *result is copied and what it points to is written until collect
+ * returns. collect waits for the oldest step submitted and completes its results. At most s2_session_depth() steps are
+ * in flight: 1 on the CPU, which is done on submit, else S2_MAX_IN_FLIGHT. A submit that fails leaves nothing to
+ * collect. */
+enum { S2_MAX_IN_FLIGHT = 2 };
+enum s2_status s2_session_submit(struct s2_session *, const struct s2_image *, const struct s2_prompt *, int n_prompts,
+                                 const struct s2_step_result *, struct s2_err *);
+enum s2_status s2_session_collect(struct s2_session *, struct s2_err *);
+int s2_session_depth(const struct s2_session *);
+int s2_session_in_flight(const struct s2_session *);
 /* Goes back to the frames before the first prompts, as propagate_in_video(reverse=True) after a forward pass does: the
  * next step is frame `frame` of those seen so far, then frame - 1 ... 0. An object is tracked on frames before the
  * first it was prompted on, with the memories of its life up to the first stop, the tracked frames behind that prompt
@@ -95,7 +107,8 @@ enum s2_status s2_session_turn(struct s2_session *, int frame, struct s2_err *);
 /* Hands in what the forward pass gave for an object on the next frame, so that the next step's results and its overlap
  * rule include it. logits: s2_session_logits() of then; cells without a positive neighbour may be any negative. */
 void s2_session_show(struct s2_session *, int object, const float *logits, float score, float iou);
-/* Seconds spent so far in each stage; names and values are arrays of the returned length, valid until the
+/* Seconds spent so far in each stage (a device counts only with time_stages, and with more objects than a batch takes
+ * only the last batch); names and values are arrays of the returned length, valid until the
  * session is freed. */
 int s2_session_times(const struct s2_session *, const char *const **names, const double **seconds);
 /* low-res mask logits of the last step, after hole filling: f32 [4G][4G], side in *side. NULL if not started. */

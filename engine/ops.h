@@ -71,7 +71,7 @@ struct s2_bank_table {
     const float *ptr_dist;   /* [n][ptr_cap]: distance in frames / Dmax, signed */
 };
 
-/* What video_masks writes; host memory on the CPU, pinned host memory on CUDA. */
+/* What video_masks writes, in backend memory. */
 struct s2_video_masks {
     int width, height;
     size_t bit_stride; /* bytes a row of bits, >= (width+7)/8 */
@@ -85,6 +85,7 @@ enum s2_program { S2_PROGRAM_TRACK, S2_PROGRAM_RESULTS, S2_PROGRAM_PROMPT, S2_PR
 const char *s2_program_name(enum s2_program); /* "track", "results", "prompt", "refine" */
 
 enum { S2_OUTPUT_OWNER = 1, S2_OUTPUT_MASKS = 2 };
+enum { S2_MAX_STEPS = 4, S2_MAX_MARKS = 8 };
 
 /* What makes two steps the same program. The session stands for what is fixed while it is open: model, image size,
  * precision, size of the video, capacity of the bank, and all addresses. */
@@ -117,6 +118,15 @@ struct s2_ops {
     /* The frame's pixels start on their way; the caller's buffer is free on return. preprocess then reads the
      * staged copy (its frame argument says the sizes). */
     void (*stage_image)(struct s2_backend *, const struct s2_image *);
+    /* A step is everything issued between begin, which gives its number, and end. wait: it is complete, downloads
+     * included; S2_MAX_STEPS may be on their way. */
+    uint64_t (*step_begin)(struct s2_backend *);
+    void (*step_end)(struct s2_backend *, uint64_t step);
+    void (*step_wait)(struct s2_backend *, uint64_t step);
+    /* Marks a place among the operators, recorded ones too; between: seconds from one mark to another as they were last
+     * passed, 0 if one never was. Everything is complete. */
+    void (*mark)(struct s2_backend *, int mark); /* 0 .. S2_MAX_MARKS - 1 */
+    double (*between)(struct s2_backend *, int from, int to);
     /* A program is a list of operators that depends on nothing but *sig and on data in backend memory. begin: true
      * if a recording was replayed in place of it; false: the caller issues the operators, then calls end, and issues
      * them again for as long as end says true:

@@ -34,6 +34,16 @@ struct s2i_step_table {
     int spatial_cap, ptr_cap;
 };
 
+/* A step on its way from submit to collect, and the host memory it needs to itself. */
+struct s2i_flight {
+    uint64_t step; /* the backend's number of it */
+    struct s2_step_result result;
+    char *table;     /* host side of the step table */
+    float *scores;   /* [2][n_objects] */
+    uint8_t *bits;   /* [n_objects][height][bit_stride of the session]: where a device's masks arrive and */
+    uint16_t *owner; /* [height][width] its owners; NULL: results go straight to the caller */
+};
+
 struct s2_session {
     struct s2_model *m;
     struct s2_backend *be;
@@ -52,17 +62,29 @@ struct s2_session {
     float *no_points;            /* [max_batch][2][3]: the two padding points of a frame without prompts */
     struct s2_bank bank;
     struct s2i_step_table table;
+    uint8_t *device_bits;   /* [n_objects][height][bit_stride] and */
+    uint16_t *device_owner; /* [height][width]: results on a device; NULL on the CPU */
+    size_t bit_stride;
 
     /* host */
-    float *host_scores;     /* [2][n_objects] */
-    float *host_logits;     /* [4G*4G] */
-    uint8_t **bits;         /* [n_objects]: where video_masks writes */
-    uint8_t *pinned_bits;   /* [n_objects][height][pinned_stride] and */
-    uint16_t *pinned_owner; /* [height][width] where a device writes; NULL if results go straight to the caller */
-    size_t pinned_stride;
-    bool *iou_known; /* [n_objects] */
+    struct s2i_flight flight[S2_MAX_IN_FLIGHT]; /* step i lies in i % S2_MAX_IN_FLIGHT */
+    uint64_t submitted, collected;
+    float *host_logits; /* [4G*4G] */
+    uint8_t **bits;     /* [n_objects]: where video_masks writes */
+    bool *iou_known;    /* [n_objects] */
     double seconds[S2_N_STAGES];
 };
+
+/* session.c */
+/* How many table entries a batch of n objects takes: a backend that records programs gets few sizes. */
+int s2i_bucket(const struct s2_backend *, int n);
+/* The step table in this host memory; the same offsets as on the backend. */
+void s2i_carve_table(struct s2_session *, char *host);
+/* The object's mask becomes empty: not started, or stopped. */
+void s2i_blank(struct s2_session *, int object);
+/* of one object's bits, of the owners; on a device */
+size_t s2i_plane_bytes(const struct s2_session *);
+size_t s2i_owner_bytes(const struct s2_session *);
 
 /* step.c: everything below computes on the features of the present frame. */
 
@@ -76,6 +98,8 @@ void s2i_prompt(struct s2_session *, int object, int entry, const struct s2_prom
 void s2i_measure(struct s2_session *);
 struct s2_bank_table s2i_table_at(const struct s2_session *, int entry);
 void s2i_encode_image(struct s2_session *, const struct s2_image *);
+/* The host's time since `since` is the stage's; on a device that times its stages the end of it is marked. */
+void s2i_lap(struct s2_session *, enum s2i_stage, double since);
 
 /* taps.c */
 struct s2i_tap_scope {

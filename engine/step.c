@@ -6,11 +6,11 @@
 
 #include "session.h"
 
-static double lap(struct s2_session *s, enum s2i_stage stage, double since)
+void s2i_lap(struct s2_session *s, enum s2i_stage stage, double since)
 {
-    double now = s2_now();
-    s->seconds[stage] += now - since;
-    return now;
+    struct s2_backend *be = s->be;
+    if (!be->ops->mark) s->seconds[stage] += s2_now() - since;
+    if (be->ops->mark && s->cfg.time_stages) OP(be, mark, (int)stage + 1);
 }
 
 void s2i_encode_image(struct s2_session *s, const struct s2_image *image)
@@ -37,7 +37,7 @@ void s2i_encode_image(struct s2_session *s, const struct s2_image *image)
     s2i_tap_map(&tap, "S0", s->s0, 0);
     s2i_tap_map(&tap, "S1", s->s1, 0);
     s->ws.used = mark;
-    lap(s, S2_STAGE_IMAGE, t);
+    s2i_lap(s, S2_STAGE_IMAGE, t);
 }
 
 struct s2_bank_table s2i_table_at(const struct s2_session *s, int entry)
@@ -148,7 +148,7 @@ static void remember(struct s2_session *s, int entry, const int32_t *objects, st
         s2i_tap_map(&tap, "memnew", memory, i);
     }
     s->ws.used = mark;
-    lap(s, S2_STAGE_MEMORY_ENCODER, t);
+    s2i_lap(s, S2_STAGE_MEMORY_ENCODER, t);
 }
 
 /* x {n,1,N,256} conditioned on the memories of table entries entry .. entry+n-1 */
@@ -164,7 +164,7 @@ static void attend_memories(struct s2_session *s, struct s2_tensor x, int entry,
         struct s2i_tap_scope tap = {s, objects[i], kind};
         s2i_tap_map(&tap, "X", s2_shape(x, x.n, s->m->G, s->m->G, S2_MODEL_DIM), i);
     }
-    lap(s, S2_STAGE_MEMORY_ATTENTION, t);
+    s2i_lap(s, S2_STAGE_MEMORY_ATTENTION, t);
 }
 
 /* What a frame without prompts gives for n objects; all tensors in the workspace. */
@@ -196,7 +196,7 @@ static void decode_unprompted(struct s2_session *s, struct s2_tensor x, int entr
         tap_decoded(&tap, &out->decoded, m->prompt_encoder.no_mask, i);
         tap_result(&tap, out->low, out->decoded.score, out->pointer, i);
     }
-    lap(s, S2_STAGE_DECODER, t);
+    s2i_lap(s, S2_STAGE_DECODER, t);
 }
 
 /* ------------------------------------------------------------------ tracking */
@@ -371,7 +371,7 @@ void s2i_prompt(struct s2_session *s, int object, int entry, const struct s2_pro
         }
         s->iou_known[object] = p->kind == S2_PROMPT_POINTS;
         c.has_logits = true;
-        lap(s, S2_STAGE_DECODER, t);
+        s2i_lap(s, S2_STAGE_DECODER, t);
     }
     if (store)
         remember(s, entry, s->table.object + entry, one(s->low, object), one(s->score, object), c.pointer, true,

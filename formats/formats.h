@@ -73,6 +73,8 @@ int fmt_video_at_least(struct fmt_video *, int limit);
  * *got = false at the end. S2_E_BROKEN: the input is damaged or broke off after the frames so far; a frame
  * of another size than the first is also S2_E_BROKEN, with a sentence. */
 enum s2_status fmt_video_next(struct fmt_video *, struct fmt_frame *, bool *got, struct s2_err *);
+/* fmt_video_next would not wait. */
+bool fmt_video_ready(struct fmt_video *);
 /* Source frames seen so far (decoded, delivered or not), and seconds the decoder worked. */
 int64_t fmt_video_decoded(const struct fmt_video *);
 double fmt_video_seconds(const struct fmt_video *);

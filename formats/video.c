@@ -205,6 +205,11 @@ enum s2_status fmt_video_next(struct fmt_video *v, struct fmt_frame *frame, bool
     return s2_fail(err, end->status, "%s", end->text);
 }
 
+bool fmt_video_ready(struct fmt_video *v)
+{
+    return fmt_queue_ready(&v->converted);
+}
+
 int64_t fmt_video_decoded(const struct fmt_video *v)
 {
     return atomic_load(&v->frames_seen);

@@ -81,6 +81,14 @@ bool fmt_queue_pop(struct fmt_queue *q, struct fmt_queued *out)
     return got;
 }
 
+bool fmt_queue_ready(struct fmt_queue *q)
+{
+    pthread_mutex_lock(&q->mutex);
+    const bool ready = q->stop || q->ended || q->count;
+    pthread_mutex_unlock(&q->mutex);
+    return ready;
+}
+
 void fmt_queue_set_ahead(struct fmt_queue *q, int ahead)
 {
     pthread_mutex_lock(&q->mutex);

@@ -43,6 +43,8 @@ bool fmt_queue_push(struct fmt_queue *, int64_t number, struct fmt_queued *item)
 void fmt_queue_end(struct fmt_queue *, int64_t number, const struct s2_err *why);
 /* Moves the oldest frame into out->frame, waiting for one. false: no more frames. */
 bool fmt_queue_pop(struct fmt_queue *, struct fmt_queued *out);
+/* fmt_queue_pop would not wait. */
+bool fmt_queue_ready(struct fmt_queue *);
 
 void fmt_queue_set_ahead(struct fmt_queue *, int ahead); /* at most FMT_QUEUE_SLOTS */
 /* Waits until `n` frames have entered since the start, or the end; returns how many have. */

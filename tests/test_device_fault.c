@@ -1,4 +1,5 @@
-/* A device that fails in the middle of a clip: what was finished stays, the failure is told. */
+/* A device that runs behind the host or fails in the middle of a clip: results come in order, what was finished stays,
+ * the failure is told. */
 #include "../cmd/run.h"
 #include "outputs_fixture.h"
 #include "video_fixture.h"
@@ -7,6 +8,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 TestSuite(device_fault, .init = video_folder_make, .fini = video_folder_remove, .timeout = 300);
 
@@ -25,6 +27,29 @@ static void video_masks(struct s2_backend *be, const struct s2_video_masks *out,
         s2_backend_fail(be, S2_E_DEVICE, "the GPU failed in a step: unspecified launch failure");
 }
 
+/* Steps of a device: they are complete when they are waited for, in the order of their begin. */
+static uint64_t begun, waited;
+static int most_in_flight;
+
+static uint64_t step_begin(struct s2_backend *be)
+{
+    (void)be;
+    if ((int)(begun + 1 - waited) > most_in_flight) most_in_flight = (int)(begun + 1 - waited);
+    return begun++;
+}
+
+static void step_end(struct s2_backend *be, uint64_t step)
+{
+    (void)be;
+    cr_expect_eq(step, begun - 1);
+}
+
+static void step_wait(struct s2_backend *be, uint64_t step)
+{
+    (void)be;
+    cr_expect_eq(step, waited++);
+}
+
 static void must(enum s2_status status, const struct s2_err *err)
 {
     cr_assert_eq(status, S2_OK, "%s", err->text);
@@ -32,7 +57,7 @@ static void must(enum s2_status status, const struct s2_err *err)
 
 /* All that a run of one box on frame `prompted` has open when the passes begin, the device good for `good` frames. */
 static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int prompted, const char *direction,
-                     int good)
+                     int good, bool behind)
 {
     struct s2_err err = {0};
     static char *argv[16];
@@ -57,6 +82,8 @@ static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int p
 
     cr_assert(r->device.backend = s2_cpu_open(0, S2_F32, &err), "%s", err.text);
     cpu = r->device.backend->ops, ops = *cpu, ops.video_masks = video_masks, calls_left = good;
+    begun = waited = 0, most_in_flight = 0;
+    if (behind) ops.step_begin = step_begin, ops.step_end = step_end, ops.step_wait = step_wait;
     r->device.backend->ops = &ops;
     *config = fix_config();
     config->width = r->info.width, config->height = r->info.height;
@@ -67,7 +94,8 @@ static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int p
     struct s2_source *weights = s2_seeded_source("mini", 1);
     must(s2_model_load(&r->model, r->device.backend, weights, SIZE, &err), &err);
     s2_seeded_free(weights);
-    cr_assert(r->results = calloc(1, sizeof *r->results));
+    for (int i = 0; i < S2_MAX_IN_FLIGHT; i++)
+        cr_assert(r->flight[i].results = calloc(1, sizeof *r->flight[i].results));
     must(cmd_watch_open(&r->watch, r->o.prompts.objects, 1, &err), &err);
     must(s2_session_open(&r->session, r->model,
                          &(struct s2_session_config){.width = r->info.width,
@@ -91,7 +119,7 @@ static void close_run(struct cmd_run *r)
     fmt_video_close(r->video);
     fmt_index_free(r->index);
     fmt_spill_free(r->spill);
-    free(r->results);
+    for (int i = 0; i < S2_MAX_IN_FLIGHT; i++) free(r->flight[i].results);
     cmd_track_options_free(&r->o);
 }
 
@@ -122,7 +150,7 @@ static void expect_fault(int prompted, const char *direction, int good, int firs
     struct cmd_run r;
     struct fmt_outputs_config config;
     struct s2_err err = {0};
-    open_run(&r, &config, prompted, direction, good);
+    open_run(&r, &config, prompted, direction, good, false);
     cr_expect_eq(cmd_passes_run(&r, &err), S2_E_DEVICE);
     cr_expect_str_eq(err.text, "the GPU failed in a step: unspecified launch failure");
     cr_expect_eq(r.finished, last - first + 1);
@@ -140,4 +168,49 @@ Test(device_fault, finished_frames_are_kept)
 Test(device_fault, finished_frames_of_a_backward_run_are_written)
 {
     expect_fault(7, "backward", 4, 5, 8);
+}
+
+/* The JSON lines of a run, on a device that is behind or not. */
+static char *results_of(bool behind, size_t *n)
+{
+    struct cmd_run r;
+    struct fmt_outputs_config config;
+    struct s2_err err = {0};
+    open_run(&r, &config, 2, "forward", 1000, behind);
+    must(cmd_passes_run(&r, &err), &err);
+    cr_expect_eq(r.finished, CLIP_FRAMES);
+    must(fmt_outputs_finish(r.outputs, &err), &err);
+    expect_kept(0, CLIP_FRAMES - 1);
+    char *text = (char *)video_slurp(video_path("out.jsonl"), n);
+    cr_assert_eq(unlink(video_path("out.jsonl")), 0);
+    cr_assert_eq(unlink(video_path("over.mkv")), 0);
+    close_run(&r);
+    return text;
+}
+
+Test(device_fault, steps_in_flight_give_the_same_results)
+{
+    size_t n[2];
+    char *at_once = results_of(false, &n[0]), *behind = results_of(true, &n[1]);
+    cr_expect_eq(begun, CLIP_FRAMES);
+    cr_expect_eq(waited, CLIP_FRAMES);
+    cr_expect_eq(most_in_flight, 2, "at most %d steps were in flight", most_in_flight);
+    cr_assert_eq(n[0], n[1]);
+    cr_expect_arr_eq(at_once, behind, n[0]);
+    free(at_once), free(behind);
+}
+
+Test(device_fault, what_was_in_flight_when_the_device_failed_is_not_written)
+{
+    struct cmd_run r;
+    struct fmt_outputs_config config;
+    struct s2_err err = {0};
+    open_run(&r, &config, 0, "forward", 5, true);
+    cr_expect_eq(cmd_passes_run(&r, &err), S2_E_DEVICE);
+    cr_expect_str_eq(err.text, "the GPU failed in a step: unspecified launch failure");
+    cr_expect(r.finished == 4 || r.finished == 5, "%d frames", (int)r.finished);
+    struct s2_err closing = {0};
+    must(fmt_outputs_finish(r.outputs, &closing), &closing);
+    expect_kept(0, (int)r.finished - 1);
+    close_run(&r);
 }
