@@ -143,7 +143,7 @@ bench:
 FUZZ_SECONDS ?= 20
 fuzz_names := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_flags := -std=gnu11 -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -pthread -MMD -MP
-fuzz_lib := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(formats_src) engine/base.c)
+fuzz_lib := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(formats_src) engine/base.c engine/yuv.c)
 
 fuzz: $(addprefix $(B)/fuzz/,$(fuzz_names))
 	$(Q)for f in $(fuzz_names); do \

@@ -53,6 +53,7 @@ enum s2_status cmd_run_open_video(struct cmd_run *r, int64_t first, int64_t end,
     cmd_log_mute(true);
     const enum s2_status status = fmt_video_open(&r->video, r->o.input, &options, err);
     cmd_log_mute(false);
+    if (!status && r->takes_planes) fmt_video_give_planes(r->video);
     return status;
 }
 
@@ -185,7 +186,10 @@ static enum s2_status open_outputs(struct cmd_run *r, struct s2_err *err)
 static enum s2_status open_device(struct cmd_run *r, struct s2_err *err)
 {
     const struct cmd_device_options options = cmd_track_device(&r->o);
-    return cmd_device_open(&options, &r->device, err);
+    const enum s2_status status = cmd_device_open(&options, &r->device, err);
+    r->takes_planes = !status && strcmp(r->device.name, "cuda") == 0 && !r->o.overlay;
+    if (r->takes_planes) fmt_video_give_planes(r->video);
+    return status;
 }
 
 static enum s2_status load_model(struct cmd_run *r, struct s2_err *err)

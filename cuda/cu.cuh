@@ -31,7 +31,7 @@ struct cu_backend {
     bool recording; /* the stream is being captured: nothing may allocate or wait */
     void *scratch;  /* see cu_scratch */
     size_t scratch_size;
-    uint8_t *frame; /* staged picture, device memory, RGB rows of 3 * width bytes */
+    uint8_t *frame; /* staged picture, device memory, RGB rows of 3 * width bytes; behind them room for planes */
     size_t frame_size;
     struct cu_staging staging[CU_STAGINGS];
     uint64_t staged; /* frames so far */

@@ -53,6 +53,80 @@ static bool make_tables(struct s2_backend *be, int width, int height, int side)
     return !be->skip;
 }
 
+/* Rows of a picture on the host, and where they lie, packed, behind cu->frame. */
+struct part {
+    const uint8_t *from;
+    size_t stride, row, rows, at;
+};
+
+/* Returns how many. RGB is at 0; planes are behind the room for it. */
+static int parts_of(const struct s2_image *f, struct part part[3])
+{
+    const struct s2_yuv *p = f->yuv;
+    const size_t w = (size_t)f->width, h = (size_t)f->height, luma = 3 * w * h, chroma = luma + w * h;
+    if (!p) {
+        part[0] = {f->rgb, f->stride, 3 * w, h, 0};
+        return 1;
+    }
+    part[0] = {p->y, p->y_stride, w, h, luma};
+    if (p->chroma_step == 2) {
+        part[1] = {p->u, p->chroma_stride, w, h / 2, chroma};
+        return 2;
+    }
+    part[1] = {p->u, p->chroma_stride, w / 2, h / 2, chroma};
+    part[2] = {p->v, p->chroma_stride, w / 2, h / 2, chroma + w / 2 * (h / 2)};
+    return 3;
+}
+
+/* The two samples of one axis beside a pixel, and the weight of the second in quarters: yuv.c. */
+struct tap {
+    int first, second, weight;
+};
+
+__device__ static struct tap tap_of(int pixel, int offset, int samples)
+{
+    int quarters = 2 * pixel - offset;
+    if (samples < 4) quarters = (quarters + 2) & ~3;
+    int i = quarters >> 2;
+    return {max(0, min(i, samples - 1)), max(0, min(i + 1, samples - 1)), quarters & 3};
+}
+
+__device__ static int chroma_at(const uint8_t *plane, int64_t stride, int step, struct tap x, struct tap y)
+{
+    const uint8_t *top = plane + y.first * stride, *bottom = plane + y.second * stride;
+    int a = x.first * step, b = x.second * step;
+    int above = (4 - x.weight) * top[a] + x.weight * top[b], below = (4 - x.weight) * bottom[a] + x.weight * bottom[b];
+    return 32 * ((4 - y.weight) * above + y.weight * below) - (1 << 16);
+}
+
+__device__ static uint8_t level_of(uint32_t sum) { return (uint8_t)max(0, min((int32_t)sum >> 22, 255)); }
+
+/* dst [height][width][3]; the planes of p are device memory */
+__global__ void planes_to_rgb(uint8_t *dst, struct s2_yuv p, int width, int height)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y;
+    if (x >= width) return;
+    struct tap across = tap_of(x, p.chroma_x, width / 2), down = tap_of(y, p.chroma_y, height / 2);
+    int u = chroma_at(p.u, (int64_t)p.chroma_stride, p.chroma_step, across, down);
+    int v = chroma_at(p.v, (int64_t)p.chroma_stride, p.chroma_step, across, down);
+    uint32_t grey = (uint32_t)((512 * p.y[(int64_t)y * (int64_t)p.y_stride + x] - p.black) * p.gain) + (1u << 21);
+    uint8_t *to = dst + ((int64_t)y * width + x) * 3;
+    to[0] = level_of(grey + (uint32_t)(v * p.v_to_r));
+    to[1] = level_of(grey + (uint32_t)(v * p.v_to_g) + (uint32_t)(u * p.u_to_g));
+    to[2] = level_of(grey + (uint32_t)(u * p.u_to_b));
+}
+
+/* Behind the copies and before any program, so that one recording serves pictures of both kinds. */
+static void convert(struct s2_backend *be, const struct s2_image *f, const struct part *part, int parts)
+{
+    struct cu_backend *cu = cu_of(be);
+    struct s2_yuv p = *f->yuv;
+    p.y = cu->frame + part[0].at, p.u = cu->frame + part[1].at, p.v = parts == 3 ? cu->frame + part[2].at : p.u + 1;
+    p.y_stride = part[0].row, p.chroma_stride = part[1].row;
+    planes_to_rgb<<<dim3(cu_blocks(f->width, 128), (unsigned)f->height), 128, 0, cu->stream>>>(cu->frame, p, f->width, f->height);
+    CU_LAUNCHED(be, "a frame's colours");
+}
+
 /* Room for a frame on the device and in the host memory it travels from. */
 static bool make_room(struct s2_backend *be, struct cu_staging *s, size_t bytes)
 {
@@ -73,16 +147,30 @@ static bool make_room(struct s2_backend *be, struct cu_staging *s, size_t bytes)
     return !be->skip;
 }
 
+/* Packed at `to` as it will lie on the device from the first part on; returns the bytes. */
+static size_t gather(uint8_t *to, const struct part *part, int parts)
+{
+    for (int i = 0; i < parts; i++) {
+        uint8_t *at = to + (part[i].at - part[0].at);
+        for (size_t y = 0; y < part[i].rows; y++) memcpy(at + y * part[i].row, part[i].from + y * part[i].stride, part[i].row);
+    }
+    const struct part *last = &part[parts - 1];
+    return last->at + last->row * last->rows - part[0].at;
+}
+
 void cu_stage_image(struct s2_backend *be, const struct s2_image *f)
 {
     struct cu_backend *cu = cu_of(be);
     struct cu_staging *s = &cu->staging[cu->staged++ % CU_STAGINGS];
-    const size_t row = 3 * (size_t)f->width, bytes = row * (size_t)f->height;
+    struct part part[3];
+    const int parts = parts_of(f, part);
+    const size_t room = 9 * (size_t)f->width * (size_t)f->height / 2; /* RGB, and planes behind it */
     if (be->skip || (s->sent && !cu_ok(be, cudaEventSynchronize(s->sent), "uploading a frame"))) return;
-    if (!make_room(be, s, bytes)) return;
-    for (int y = 0; y < f->height; y++) memcpy(s->pixels + (size_t)y * row, f->rgb + (size_t)y * f->stride, row);
-    cu_ok(be, cudaMemcpyAsync(cu->frame, s->pixels, bytes, cudaMemcpyHostToDevice, cu->stream), "uploading a frame");
+    if (!make_room(be, s, room)) return;
+    const size_t bytes = gather(s->pixels, part, parts);
+    cu_ok(be, cudaMemcpyAsync(cu->frame + part[0].at, s->pixels, bytes, cudaMemcpyHostToDevice, cu->stream), "uploading a frame");
     cu_ok(be, cudaEventRecord(s->sent, cu->stream), "uploading a frame");
+    if (f->yuv && !be->skip) convert(be, f, part, parts);
 }
 
 void cu_staging_free(struct cu_backend *cu)

@@ -99,11 +99,28 @@ const char *s2_shape_text(const int64_t *dim, int ndim, char *buf, size_t size);
 
 /* ------------------------------------------------------------------ pictures, masks, prompts */
 
+/* The planes of an 8-bit 4:2:0 picture of even width and height, and what makes RGB of them; yuv.c has the
+ * arithmetic. */
+struct s2_yuv {
+    const uint8_t *y, *u, *v;
+    size_t y_stride, chroma_stride; /* bytes from row to row */
+    int chroma_step;                /* bytes between samples of u and of v: 1, or 2 if they alternate, u first */
+    int chroma_x, chroma_y;         /* the first chroma sample lies so many halves of a luma sample right of and
+                                               below the first luma sample: 0, 1 or 2 */
+    int32_t black;                  /* luma of black, in 1/512 of a level */
+    int32_t gain;                   /* of luma, and the weights of chroma, in 1/8192 */
+    int32_t v_to_r, v_to_g, u_to_g, u_to_b; /* signed */
+};
+
+/* Row `row` of the picture of that size as 8-bit RGB, 3 bytes a pixel. */
+void s2_yuv_row(const struct s2_yuv *, int width, int height, int row, uint8_t *rgb);
+
 /* 8-bit RGB, 3 bytes a pixel, rows `stride` bytes apart; displayed orientation. */
 struct s2_image {
     int width, height;
     size_t stride;
     uint8_t *rgb;
+    const struct s2_yuv *yuv; /* not NULL: the picture is this one, and rgb holds nothing */
 };
 
 /* A binary mask, one bit a pixel, rows `stride` bytes apart (at least (width+7)/8), the leftmost pixel

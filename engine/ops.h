@@ -141,7 +141,8 @@ struct s2_ops {
     /* --- image */
     /* y [1,S,S,3]: the frame squeezed to S x S by Pillow's 8-bit bicubic (antialiased, a = -0.5, horizontal
      * pass first; vertical first only when H > 100 W and S < H; an axis of equal size is not resampled),
-     * then (v/255 rounded to f32 - mean) / std in f32, RGB, mean .485 .456 .406, std .229 .224 .225. */
+     * then (v/255 rounded to f32 - mean) / std in f32, RGB, mean .485 .456 .406, std .229 .224 .225. Planes become
+     * RGB first, byte by byte as s2_yuv_row has it. */
     void (*preprocess)(struct s2_backend *, struct s2_tensor y, const struct s2_image *frame);
     /* y [n,h',w',out] = act(conv(x) + bias), zero padding */
     void (*conv)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *, enum s2_act);

@@ -286,7 +286,8 @@ static enum s2_status paint(struct fmt_sink *sink, int worker, const struct fmt_
     const struct sink_overlay *s = (struct sink_overlay *)sink;
     const struct easel *e = &s->easel[worker];
     const struct s2_image *from = &r->frame.image;
-    const struct s2_image canvas = {from->width, from->height, s->stride, e->canvas};
+    const struct s2_image canvas = {
+        .width = from->width, .height = from->height, .stride = s->stride, .rgb = e->canvas};
     if (av_frame_make_writable(e->yuv) < 0) return s2_no_memory(err, "a picture of the overlay", s->stride * s->height);
     for (int y = 0; y < from->height; y++)
         memcpy(e->canvas + y * s->stride, from->rgb + y * from->stride, 3 * (size_t)from->width);

@@ -1,6 +1,7 @@
 /* video.c - fmt_video: clips and stills in, frame by frame. */
 #include "video.h"
 #include "av_log.h"
+#include "video_planes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -174,6 +175,11 @@ const struct fmt_video_info *fmt_video_get_info(const struct fmt_video *v)
     return &v->info;
 }
 
+void fmt_video_give_planes(struct fmt_video *v)
+{
+    atomic_store(&v->give_planes, true);
+}
+
 int fmt_video_at_least(struct fmt_video *v, int limit)
 {
     if (limit > FMT_QUEUE_SLOTS) limit = FMT_QUEUE_SLOTS;
@@ -189,8 +195,12 @@ enum s2_status fmt_video_next(struct fmt_video *v, struct fmt_frame *frame, bool
     if (*got) {
         frame->image.width = v->info.width;
         frame->image.height = v->info.height;
-        fmt_convert_store(v->taken.frame, v->taken.orientation, &frame->image);
-        av_frame_unref(v->taken.frame);
+        /* what was converted is never 4:2:0 */
+        frame->image.yuv = fmt_planes_of(v->taken.frame, &v->planes) ? &v->planes : NULL;
+        if (!frame->image.yuv) {
+            fmt_convert_store(v->taken.frame, v->taken.orientation, &frame->image);
+            av_frame_unref(v->taken.frame);
+        }
         frame->index = v->taken.index;
         frame->pts = v->taken.pts;
         frame->time = v->taken.time;

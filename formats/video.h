@@ -28,7 +28,9 @@ struct fmt_video {
     pthread_t thread[FMT_STILL_THREADS + 1];
     int n_threads, still_threads;
     struct fmt_queued taken; /* what fmt_video_next works on */
-    bool end_told;           /* fmt_video_next has reported how the clip ended */
+    struct s2_yuv planes;    /* of taken.frame, if it is not RGB */
+    atomic_bool give_planes;
+    bool end_told; /* fmt_video_next has reported how the clip ended */
     _Atomic int64_t frames_seen, busy_ns;
     /* stills */
     _Atomic int64_t next_still; /* to be claimed by a thread, counted in delivered frames */

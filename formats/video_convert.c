@@ -148,8 +148,7 @@ static bool through_table(struct fmt_convert *c, const AVFrame *in, const AVPixF
 
 /* ------------------------------------------------------------------ through swscale */
 
-/* Where chroma samples lie, in 1/256 of a luma sample from the top left one's centre. */
-static void chroma_position(int location, int *h, int *v)
+void fmt_chroma_position(int location, int *h, int *v)
 {
     bool centre = location == AVCHROMA_LOC_CENTER || location == AVCHROMA_LOC_TOP || location == AVCHROMA_LOC_BOTTOM;
     bool top = location == AVCHROMA_LOC_TOPLEFT || location == AVCHROMA_LOC_TOP;
@@ -168,6 +167,11 @@ static int sws_matrix(int space)
     case AVCOL_SPC_BT2020_CL: return SWS_CS_BT2020;
     default: return SWS_CS_ITU601;
     }
+}
+
+const int *fmt_color_table(int space)
+{
+    return sws_getCoefficients(sws_matrix(space));
 }
 
 /* swscale stretches chroma to the picture: at odd sizes all of it would lie a little off. So it gets pictures of whole
@@ -214,7 +218,7 @@ static struct SwsContext *make_sws(const struct fmt_convert *c, enum AVPixelForm
     int full = c->range == AVCOL_RANGE_JPEG;
     int width = c->width, height = field < 0 ? c->height : c->height / 2;
     int h, v;
-    chroma_position(c->location, &h, &v);
+    fmt_chroma_position(c->location, &h, &v);
     if (field >= 0) v = field == 0 ? 64 : 192; /* in rows of the field: quarter of a row off the frame's */
     av_opt_set_int(sws, "srcw", width, 0);
     av_opt_set_int(sws, "srch", height, 0);
@@ -232,7 +236,7 @@ static struct SwsContext *make_sws(const struct fmt_convert *c, enum AVPixelForm
         sws_freeContext(sws);
         return NULL;
     }
-    const int *table = sws_getCoefficients(sws_matrix(c->space));
+    const int *table = fmt_color_table(c->space);
     sws_setColorspaceDetails(sws, table, full, table, 1, 0, 1 << 16, 1 << 16);
     return sws;
 }
@@ -252,6 +256,12 @@ static bool is_interlaced(const AVFrame *f)
 #else
     return f->interlaced_frame;
 #endif
+}
+
+bool fmt_converts_fields(const AVFrame *f)
+{
+    const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(f->format);
+    return d && is_yuv(d) && d->log2_chroma_h == 1 && f->height % 4 == 0 && is_interlaced(f);
 }
 
 static bool scale(struct SwsContext **sws, const struct fmt_convert *c, const AVFrame *in, AVFrame *out, int field)
@@ -290,9 +300,8 @@ static bool through_swscale(struct fmt_convert *c, const AVFrame *in, const AVPi
         c->location = location;
     }
     if (!take_picture(c, is_yuv(d) ? AV_PIX_FMT_GBRP : AV_PIX_FMT_RGB24, from->width, from->height, out)) return false;
-    bool fields = is_yuv(d) && d->log2_chroma_h == 1 && in->height % 4 == 0 && is_interlaced(in);
-    bool ok = fields ? scale(&c->field[0], c, from, out, 0) && scale(&c->field[1], c, from, out, 1)
-                     : scale(&c->whole, c, from, out, -1);
+    bool ok = fmt_converts_fields(in) ? scale(&c->field[0], c, from, out, 0) && scale(&c->field[1], c, from, out, 1)
+                                      : scale(&c->whole, c, from, out, -1);
     out->width = in->width;
     out->height = in->height;
     return ok;

@@ -44,6 +44,12 @@ struct fmt_convert {
 /* The matrix (enum AVColorSpace) and range (enum AVColorRange) that the conversion uses for the frame. */
 int fmt_color_space(const AVFrame *);
 int fmt_color_range(const AVFrame *);
+/* From Y'CbCr of that matrix, limited range, in 1/65536: Cr to R, Cb to B, -Cb to G, -Cr to G. */
+const int *fmt_color_table(int space);
+/* Where chroma samples lie (enum AVChromaLocation), in 1/256 of a luma sample from the top left one's centre. */
+void fmt_chroma_position(int location, int *h, int *v);
+/* Whether chroma is interpolated within each field. */
+bool fmt_converts_fields(const AVFrame *);
 /* false: no way to RGB is known for this pixel format (enum AVPixelFormat). */
 bool fmt_convert_knows(int format);
 

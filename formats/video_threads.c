@@ -1,5 +1,6 @@
 /* video_threads.c - the threads behind an open clip: decoding a container, decoding stills, converting. */
 #include "video_index.h"
+#include "video_planes.h"
 
 #include <math.h>
 #include <string.h>
@@ -205,10 +206,18 @@ static void *decode_stills(void *arg)
 
 /* ------------------------------------------------------------------ to RGB */
 
+static bool stays_planes(struct fmt_video *v, struct fmt_planes_trial *trial, const struct fmt_queued *q)
+{
+    const struct fmt_orientation o = q->orientation;
+    return atomic_load(&v->give_planes) && !o.transpose && !o.flip_x && !o.flip_y &&
+           fmt_planes_usable(trial, q->frame, v->input.name);
+}
+
 static void *convert(void *arg)
 {
     struct fmt_video *v = arg;
     struct fmt_convert converter = {0};
+    struct fmt_planes_trial trial = {0};
     struct fmt_queued from = {.frame = av_frame_alloc()}, to = {.frame = av_frame_alloc()};
     struct s2_err err = {0};
     int64_t number = 0;
@@ -219,7 +228,11 @@ static void *convert(void *arg)
         to = from;
         to.frame = rgb;
         double start = s2_now();
-        if (!fmt_convert_frame(&converter, from.frame, to.frame, &err)) {
+        if (stays_planes(v, &trial, &from))
+            av_frame_move_ref(to.frame, from.frame);
+        else
+            fmt_convert_frame(&converter, from.frame, to.frame, &err);
+        if (!err.status) {
             av_frame_unref(from.frame);
             add_busy(v, start);
             open = fmt_queue_push(&v->converted, number++, &to);

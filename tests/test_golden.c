@@ -192,7 +192,9 @@ Test(golden, mini_model_on_the_scene, .timeout = 300)
     cr_assert(scene && rgb);
     for (int t = 0; t < MINI_FRAMES; t++) {
         scene_frame(scene, t, rgb, NULL);
-        tracker_step(&k, &(struct s2_image){SCENE_WIDTH, SCENE_HEIGHT, SCENE_WIDTH * 3, rgb}, prompts, t ? 0 : 3);
+        tracker_step(
+            &k, &(struct s2_image){.width = SCENE_WIDTH, .height = SCENE_HEIGHT, .stride = SCENE_WIDTH * 3, .rgb = rgb},
+            prompts, t ? 0 : 3);
         expect_mini_frame(&k, t, cJSON_GetObjectItem(golden, "object_score_logits"));
     }
     free(rgb);
@@ -263,7 +265,10 @@ static void expect_seeded(const char *name)
     cr_assert(rgb);
     for (int t = 0; t < SEEDED_FRAMES; t++) {
         synthetic(t, rgb);
-        tracker_step(&k, &(struct s2_image){SEEDED_WIDTH, SEEDED_HEIGHT, SEEDED_WIDTH * 3, rgb}, prompts, t ? 0 : 2);
+        tracker_step(
+            &k,
+            &(struct s2_image){.width = SEEDED_WIDTH, .height = SEEDED_HEIGHT, .stride = SEEDED_WIDTH * 3, .rgb = rgb},
+            prompts, t ? 0 : 2);
         const cJSON *scores = cJSON_GetArrayItem(cJSON_GetObjectItem(known, "scores"), t);
         for (int i = 0; i < 2; i++) {
             int side;

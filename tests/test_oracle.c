@@ -52,7 +52,8 @@ static void expect_resized(int width, int height, int size, const uint8_t *want)
     static const float mean[3] = {0.485f, 0.456f, 0.406f}, deviation[3] = {0.229f, 0.224f, 0.225f};
     struct s2_backend *be = open_plain();
     const size_t stride = (size_t)width * 3 + 5;
-    struct s2_image frame = {width, height, stride, malloc(stride * (size_t)height)};
+    struct s2_image frame = {
+        .width = width, .height = height, .stride = stride, .rgb = malloc(stride * (size_t)height)};
     float *y = malloc((size_t)(size * size * 3) * sizeof *y);
     cr_assert(frame.rgb && y);
     for (int i = 0; i < width * height * 3; i++) {

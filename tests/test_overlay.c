@@ -141,7 +141,7 @@ Test(overlay, crowded_and_tiny_pictures)
         memset(rgb, GREY, 3 * pixels + 16);
         for (size_t k = 0; k < pixels; k++) owner[k] = (uint16_t)(k * 7 % 301);
         cr_assert_eq(fmt_painter_open(&p, w, h, objects, 300, NULL), S2_OK);
-        struct s2_image image = {w, h, 3 * (size_t)w, rgb};
+        struct s2_image image = {.width = w, .height = h, .stride = 3 * (size_t)w, .rgb = rgb};
         fmt_painter_draw(p, &image, owner);
         for (int k = 0; k < 16; k++) cr_assert_eq(rgb[3 * pixels + k], GREY);
         fmt_painter_free(p);
@@ -156,7 +156,7 @@ Test(overlay, letters_have_ink_and_width)
     cr_assert_not_null(l);
     for (char c = '!'; c <= '~'; c++) {
         uint8_t rgb[3 * 40 * 40];
-        struct s2_image image = {40, 40, 120, rgb};
+        struct s2_image image = {.width = 40, .height = 40, .stride = 120, .rgb = rgb};
         memset(rgb, 255, sizeof rgb);
         fmt_letters_draw(l, &image, 10, 10, (char[2]){c, 0}, (uint8_t[3]){0, 0, 0});
         int ink = 0;

@@ -154,7 +154,7 @@ static void run(struct clip *c, int n)
         const int n_prompts = t == 0 || (w.corrects && t == CORRECTED);
         struct s2_object_result object = {.bits = c->bits};
         struct s2_step_result result = {.bit_stride = WIDTH / 8, .object = &object};
-        const struct s2_image image = {WIDTH, HEIGHT, WIDTH * 3, c->rgb};
+        const struct s2_image image = {.width = WIDTH, .height = HEIGHT, .stride = WIDTH * 3, .rgb = c->rgb};
         int side;
         draw(c->rgb, t);
         cr_assert_eq(s2_session_step(w.session, &image, t ? &point : &box, n_prompts, &result, &err), S2_OK, "%s",

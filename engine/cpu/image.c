@@ -47,6 +47,15 @@ static struct picture pass_down(struct cpu_backend *cpu, struct picture p, const
     return (struct picture){to, (ptrdiff_t)p.width * 3, p.width, a->out};
 }
 
+static struct picture picture_of_planes(struct cpu_backend *cpu, struct picture p, const struct s2_yuv *yuv,
+                                        uint8_t *to)
+{
+    const ptrdiff_t pitch = (ptrdiff_t)p.width * 3;
+    CPU_PARALLEL_FOR(cpu, CPU_WORTH)
+    for (int row = 0; row < p.height; row++) s2_yuv_row(yuv, p.width, p.height, row, to + row * pitch);
+    return (struct picture){to, pitch, p.width, p.height};
+}
+
 void cpu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_image *frame)
 {
     if (be->skip) return;
@@ -55,13 +64,14 @@ void cpu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_i
     const size_t across_size = axis_size(width, size), down_size = axis_size(height, size);
     const bool down_first = s2i_bicubic_vertical_first(width, height, size);
     const size_t half = 3 * (size_t)size * (size_t)(down_first ? width : height),
-                 whole = 3 * (size_t)size * (size_t)size;
-    if (!cpu_scratch(cpu, across_size + down_size + half + whole, 0)) return;
+                 whole = 3 * (size_t)size * (size_t)size, rgb = frame->yuv ? 3 * (size_t)width * (size_t)height : 0;
+    if (!cpu_scratch(cpu, across_size + down_size + half + whole + rgb, 0)) return;
     char *memory = cpu_shared(cpu);
     const struct cpu_axis across = axis_make(width, size, memory), down = axis_make(height, size, memory + across_size);
     uint8_t *first = (uint8_t *)memory + across_size + down_size, *second = first + half;
 
     struct picture p = {frame->rgb, (ptrdiff_t)frame->stride, width, height};
+    if (frame->yuv) p = picture_of_planes(cpu, p, frame->yuv, second + whole);
     if (down_first)
         p = pass_across(cpu, pass_down(cpu, p, &down, first), &across, second);
     else

@@ -73,7 +73,12 @@ void plain_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2
     struct picture p;
     bool ok = picture_alloc(&p, frame->width, frame->height);
     for (int r = 0; ok && r < p.height; r++) {
-        memcpy(p.rgb + (size_t)r * (size_t)p.width * 3, frame->rgb + (size_t)r * frame->stride, (size_t)p.width * 3);
+        uint8_t *to = p.rgb + (size_t)r * (size_t)p.width * 3;
+        if (frame->yuv) {
+            s2_yuv_row(frame->yuv, p.width, p.height, r, to);
+        } else {
+            memcpy(to, frame->rgb + (size_t)r * frame->stride, (size_t)p.width * 3);
+        }
     }
     const bool vertical_first = s2i_bicubic_vertical_first(frame->width, frame->height, size);
     ok = ok && resize_axis(&p, size, vertical_first) && resize_axis(&p, size, !vertical_first);

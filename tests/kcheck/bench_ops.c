@@ -16,7 +16,7 @@ static double bytes_of(struct kc_tensor t)
 static void bench_preprocess(int width, int height, int size)
 {
     const size_t stride = (size_t)width * 3;
-    struct s2_image frame = {width, height, stride, calloc((size_t)height, stride)};
+    struct s2_image frame = {.width = width, .height = height, .stride = stride, .rgb = calloc((size_t)height, stride)};
     struct kc_tensor y = kc_poison(1, size, size, 3);
     for (size_t i = 0; frame.rgb && i < stride * (size_t)height; i++) frame.rgb[i] = (uint8_t)kc_below(256);
     if (frame.rgb) {

@@ -6,6 +6,18 @@
 
 enum picture { NOISE, EDGES, WHITE };
 
+static void preprocess_image(int size, const struct s2_image *frame)
+{
+    struct kc_tensor y = kc_poison(1, size, size, 3);
+    KC_EACH(s)
+    {
+        if (kc.be[s]->ops->stage_image) KC_CALL(s, stage_image, frame);
+        KC_RUN(s, preprocess, y.on[s], frame);
+    }
+    kc_equal(y);
+    kc_end();
+}
+
 static void preprocess(int width, int height, int size, enum picture kind, size_t gap)
 {
     static const char *const names[] = {"noise", "edges", "white"};
@@ -17,16 +29,46 @@ static void preprocess(int width, int height, int size, enum picture kind, size_
         const int v = kc_below(256);
         rgb[i] = (uint8_t)(kind == NOISE ? v : kind == EDGES ? (v < 128 ? 0 : 255) : 255);
     }
-    const struct s2_image frame = {width, height, stride, rgb};
-    struct kc_tensor y = kc_poison(1, size, size, 3);
-    KC_EACH(s)
-    {
-        if (kc.be[s]->ops->stage_image) KC_CALL(s, stage_image, &frame);
-        KC_RUN(s, preprocess, y.on[s], &frame);
-    }
-    kc_equal(y);
-    kc_end();
+    preprocess_image(size, &(struct s2_image){.width = width, .height = height, .stride = stride, .rgb = rgb});
     free(rgb);
+}
+
+static uint8_t *noise_plane(int width, int height, size_t stride)
+{
+    const size_t bytes = stride * (size_t)(height - 1) + (size_t)width;
+    uint8_t *plane = malloc(bytes);
+    if (!plane) exit(7);
+    for (size_t i = 0; i < bytes; i++) {
+        const int v = kc_below(1024);
+        plane[i] = (uint8_t)(v < 896 ? v : v & 1 ? 255 : 0); /* some far outside of RGB */
+    }
+    return plane;
+}
+
+/* Chroma in planes of its own (step 1) or in one (2), at (cx, cy) halves of a pixel. */
+static void preprocess_planes(int width, int height, int size, int step, int cx, int cy, size_t gap)
+{
+    kc_begin("%dx%d -> %d, planes, chroma step %d at %d,%d, %zu bytes between rows", width, height, size, step, cx, cy,
+             gap);
+    struct s2_yuv p = {.y_stride = (size_t)width + gap,
+                       .chroma_stride = (size_t)(step * width / 2) + gap,
+                       .chroma_step = step,
+                       .chroma_x = cx,
+                       .chroma_y = cy,
+                       .black = cx ? 16 * 512 : 0, /* BT.709 in limited range, BT.2020 in full */
+                       .gain = cx ? 9539 : 8192,
+                       .v_to_r = cx ? 14686 : 12080,
+                       .v_to_g = cx ? -4366 : -4681,
+                       .u_to_g = cx ? -1747 : -1348,
+                       .u_to_b = cx ? 17304 : 15413};
+    uint8_t *luma = noise_plane(width, height, p.y_stride);
+    uint8_t *u = noise_plane(step * width / 2, height / 2, p.chroma_stride);
+    uint8_t *v = noise_plane(step * width / 2, height / 2, p.chroma_stride);
+    p.y = luma, p.u = u, p.v = step == 2 ? u + 1 : v;
+    preprocess_image(size, &(struct s2_image){.width = width, .height = height, .yuv = &p});
+    free(luma);
+    free(u);
+    free(v);
 }
 
 void check_preprocess(void)
@@ -45,7 +87,17 @@ void check_preprocess(void)
     preprocess(301, 64, 64, EDGES, 7);
     preprocess(256, 256, 64, EDGES, 0);
     preprocess(129, 127, 128, WHITE, 0);
+    preprocess_planes(2, 2, 64, 1, 0, 1, 0);
+    preprocess_planes(6, 4, 64, 2, 1, 0, 3);
+    preprocess_planes(8, 202, 64, 1, 1, 2, 1);
+    preprocess_planes(64, 64, 64, 1, 0, 1, 0); /* the pixels themselves */
+    preprocess_planes(64, 64, 64, 2, 1, 1, 5);
+    preprocess_planes(38, 42, 32, 2, 0, 1, 0);
+    preprocess_planes(130, 46, 64, 1, 1, 0, 7);
+    preprocess(130, 46, 64, NOISE, 0); /* and RGB after that */
     if (kc.quick) return;
+    preprocess_planes(1920, 1080, 1024, 1, 0, 1, 32);
+    preprocess_planes(1280, 720, 512, 2, 0, 1, 0);
     preprocess(1280, 720, 512, NOISE, 0);
     preprocess(333, 1001, 1024, EDGES, 0);
 }

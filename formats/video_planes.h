@@ -1,0 +1,25 @@
+/* video_planes.h - decoded frames that need not become RGB, because who takes them makes the same of their planes. */
+#ifndef S2_FORMATS_VIDEO_PLANES_H
+#define S2_FORMATS_VIDEO_PLANES_H
+
+#include "video_convert.h"
+
+/* The planes of an 8-bit 4:2:0 frame of even width and height whose chroma is not interpolated by fields; they live
+ * as long as the frame. false: it is none. */
+bool fmt_planes_of(const AVFrame *, struct s2_yuv *out);
+
+/* Whether s2_yuv_row makes of these planes what fmt_convert_frame makes of the frame, byte by byte. false, too, if
+ * memory ran out. */
+bool fmt_planes_agree(struct fmt_convert *, const AVFrame *, const struct s2_yuv *);
+
+/* What was found out about frames of one kind. libswscale's integers differ between versions and processors: each
+ * kind is tried on its first frame and on noise of the same size. */
+struct fmt_planes_trial {
+    int width, height, format, space, range, location;
+    bool tried, agreed;
+};
+
+/* Whether the frame may be passed on as planes. name: of the clip, for the log. */
+bool fmt_planes_usable(struct fmt_planes_trial *, const AVFrame *, const char *name);
+
+#endif
