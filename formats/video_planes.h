@@ -8,9 +8,9 @@
  * as long as the frame. false: it is none. */
 bool fmt_planes_of(const AVFrame *, struct s2_yuv *out);
 
-/* Whether s2_yuv_row makes of these planes what fmt_convert_frame makes of the frame, byte by byte. false, too, if
- * memory ran out. */
-bool fmt_planes_agree(struct fmt_convert *, const AVFrame *, const struct s2_yuv *);
+/* Whether s2_yuv_row makes of these planes what fmt_convert_frame makes of the frame, byte by byte, in the `band` rows
+ * at its top, middle and bottom. false, too, if memory ran out. */
+bool fmt_planes_agree(struct fmt_convert *, const AVFrame *, const struct s2_yuv *, int band);
 
 /* What was found out about frames of one kind. libswscale's integers differ between versions and processors: each
  * kind is tried on its first frame and on noise of the same size. */

@@ -38,7 +38,7 @@ static void check_equal(AVFrame *f)
     struct fmt_convert converter = {0};
     struct s2_yuv planes;
     cr_assert(fmt_planes_of(f, &planes));
-    cr_assert(fmt_planes_agree(&converter, f, &planes), "%dx%d %s, %s, %s, chroma %s", f->width, f->height,
+    cr_assert(fmt_planes_agree(&converter, f, &planes, f->height), "%dx%d %s, %s, %s, chroma %s", f->width, f->height,
               av_get_pix_fmt_name(f->format), av_color_space_name(f->colorspace), av_color_range_name(f->color_range),
               av_chroma_location_name(f->chroma_location));
     fmt_convert_free(&converter);
@@ -80,27 +80,27 @@ Test(video_planes, a_difference_is_seen)
     AVFrame *f = noise(AV_PIX_FMT_YUV420P, 64, 48, 3);
     struct s2_yuv right, p;
     cr_assert(fmt_planes_of(f, &right));
-    cr_assert(fmt_planes_agree(&converter, f, &right));
+    cr_assert(fmt_planes_agree(&converter, f, &right, f->height));
     int32_t *const terms[] = {&p.black, &p.gain, &p.v_to_r, &p.v_to_g, &p.u_to_g, &p.u_to_b};
     for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
         p = right;
         *terms[i] += 24;
-        cr_expect_not(fmt_planes_agree(&converter, f, &p), "term %zu", i);
+        cr_expect_not(fmt_planes_agree(&converter, f, &p, f->height), "term %zu", i);
     }
     p = right, p.chroma_x = 1;
-    cr_expect_not(fmt_planes_agree(&converter, f, &p));
+    cr_expect_not(fmt_planes_agree(&converter, f, &p, f->height));
     p = right, p.chroma_y = 0;
-    cr_expect_not(fmt_planes_agree(&converter, f, &p));
+    cr_expect_not(fmt_planes_agree(&converter, f, &p, f->height));
     p = right, p.u = right.v, p.v = right.u;
-    cr_expect_not(fmt_planes_agree(&converter, f, &p));
+    cr_expect_not(fmt_planes_agree(&converter, f, &p, f->height));
     uint8_t *luma = malloc(64 * 48);
     cr_assert_not_null(luma);
     for (int y = 0; y < 48; y++) memcpy(luma + 64 * y, f->data[0] + y * f->linesize[0], 64);
     luma[64 * 48 - 1] ^= 64; /* the last pixel */
     p = right, p.y = luma, p.y_stride = 64;
-    cr_expect_not(fmt_planes_agree(&converter, f, &p));
+    cr_expect_not(fmt_planes_agree(&converter, f, &p, f->height));
     luma[64 * 48 - 1] ^= 64;
-    cr_expect(fmt_planes_agree(&converter, f, &p));
+    cr_expect(fmt_planes_agree(&converter, f, &p, f->height));
     free(luma);
     av_frame_free(&f);
     fmt_convert_free(&converter);
