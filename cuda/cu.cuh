@@ -132,6 +132,14 @@ template <class T> __device__ __forceinline__ float cu_act(float x, enum s2_act 
     }
 }
 
+/* The sum of v over LANES neighbouring lanes, in all of them; every lane of the warp takes part. */
+template <int LANES> __device__ __forceinline__ float cu_lanes_sum(float v)
+{
+#pragma unroll
+    for (int o = LANES / 2; o; o /= 2) v += __shfl_xor_sync(0xffffffffu, v, o);
+    return v;
+}
+
 /* N neighbouring channels, read and written at once. */
 template <class T, int N> struct alignas(N * sizeof(T)) cu_piece {
     T v[N];

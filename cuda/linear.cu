@@ -1,4 +1,5 @@
-/* linear.cu - matrix products through cuBLASLt, loaded at run time so that the program starts without it.
+/* linear.cu - matrix products through cuBLASLt, loaded at run time so that the program starts without it, and by an own
+ * kernel where rows are ragged.
  * Row-major y [M][N] = x [M][K] W^T with W [N][K] is, in the library's column-major view, y^T = W x^T. */
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -14,9 +15,16 @@
 #define LT_FUNCTIONS(X)                                                                                                \
     X(Create)                                                                                                          \
     X(Destroy)                                                                                                         \
-    X(MatmulDescCreate) X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatmulPreferenceCreate)                      \
-        X(MatmulPreferenceSetAttribute) X(MatmulPreferenceDestroy) X(MatmulAlgoGetHeuristic) X(Matmul)                 \
-            X(MatmulDescDestroy) X(MatrixLayoutDestroy)
+    X(MatmulDescCreate)                                                                                                \
+    X(MatmulDescSetAttribute)                                                                                          \
+    X(MatrixLayoutCreate)                                                                                              \
+    X(MatmulPreferenceCreate)                                                                                          \
+    X(MatmulPreferenceSetAttribute)                                                                                    \
+    X(MatmulPreferenceDestroy)                                                                                         \
+    X(MatmulAlgoGetHeuristic)                                                                                          \
+    X(Matmul)                                                                                                          \
+    X(MatmulDescDestroy)                                                                                               \
+    X(MatrixLayoutDestroy)
 
 struct lt {
     void *library;
@@ -239,6 +247,65 @@ const float *cu_linear_bias(const struct s2_linear *l)
     return ((const struct weights *)l->impl)->bias;
 }
 
+/* ------------------------------------------------------------------ ragged products */
+
+/* Rows of 16-bit numbers that are not whole pieces of 16 bytes, as of the heads with 1 and 4 outputs: the library's
+ * kernels for them round sums to 16 bits before they add the bias. Here everything is float32 up to the one rounding at
+ * the end. A warp has one output of RAGGED_ROWS tokens, each lane every 32nd term of their sums. */
+enum { RAGGED_ROWS = 8, RAGGED_WARPS = 4 };
+
+template <class T, class Y>
+__global__ void ragged(Y *y, const T *x, const T *w, const float *bias, int m, int n, int k, int ldx, int ldy,
+                       enum s2_act act, bool accumulate)
+{
+    const int lane = threadIdx.x & 31, out = blockIdx.y * RAGGED_WARPS + (threadIdx.x >> 5);
+    const int64_t first = (int64_t)blockIdx.x * RAGGED_ROWS;
+    if (out >= n) return;
+    const int rows = (int)min((int64_t)RAGGED_ROWS, m - first);
+    x += first * ldx, w += (int64_t)out * k;
+    float sum[RAGGED_ROWS] = {};
+    for (int i = lane; i < k; i += 32) {
+        const float weight = cu_f32(w[i]);
+#pragma unroll
+        for (int r = 0; r < RAGGED_ROWS; r++)
+            if (r < rows) sum[r] = fmaf(cu_f32(x[(int64_t)r * ldx + i]), weight, sum[r]);
+    }
+    float mine = bias[out]; /* lane r has the output of row r */
+#pragma unroll
+    for (int r = 0; r < RAGGED_ROWS; r++) {
+        const float whole = cu_lanes_sum<32>(sum[r]);
+        if (lane == r) mine += whole;
+    }
+    if (lane >= rows) return;
+    Y *to = y + (first + lane) * ldy + out;
+    const float v = cu_act<Y>(mine, act);
+    *to = cu_to<Y>(accumulate ? cu_f32(*to) + v : v);
+}
+
+static bool is_ragged(struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l)
+{
+    return x.dtype != S2_F32 && (l->in % 8 != 0 || l->out % 8 != 0 || !cu_whole(x) || !cu_whole(y));
+}
+
+/* T: of x. y is of the same type or float32. */
+template <class T>
+static void launch_ragged(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *l,
+                          enum s2_act act, bool accumulate)
+{
+    const struct weights *p = (const struct weights *)l->impl;
+    const int m = (int)s2_tokens(x), threads = 32 * RAGGED_WARPS;
+    const dim3 grid((unsigned)cu_blocks(m, RAGGED_ROWS), (unsigned)cu_blocks(l->out, RAGGED_WARPS));
+    cudaStream_t stream = cu_of(be)->stream;
+    if (y.dtype == S2_F32) {
+        ragged<<<grid, threads, 0, stream>>>((float *)y.data, (const T *)x.data, (const T *)p->w, p->bias, m, l->out,
+                                             l->in, x.ld, y.ld, act, accumulate);
+    } else {
+        ragged<<<grid, threads, 0, stream>>>((T *)y.data, (const T *)x.data, (const T *)p->w, p->bias, m, l->out, l->in,
+                                             x.ld, y.ld, act, accumulate);
+    }
+    CU_LAUNCHED(be, "a ragged product");
+}
+
 /* ------------------------------------------------------------------ operators */
 
 /* y = (accumulate ? y : 0) + act(x) for what the library's epilogues cannot do; x NULL: y itself. Rows of `row` pieces,
@@ -302,6 +369,14 @@ void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, co
                enum s2_act act, bool accumulate)
 {
     if (be->skip) return;
+    if (is_ragged(y, x, l)) {
+        if (x.dtype == S2_BF16) {
+            launch_ragged<__nv_bfloat16>(be, y, x, l, act, accumulate);
+        } else {
+            launch_ragged<__half>(be, y, x, l, act, accumulate);
+        }
+        return;
+    }
     bool fused = act == S2_ACT_NONE || (act == S2_ACT_RELU && !accumulate);
     if (fused || !accumulate) {
         product(be, y, x, l, act == S2_ACT_RELU, accumulate && fused);
@@ -359,7 +434,7 @@ void cu_deconv2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
     struct s2_tensor t = x;
     t.c = t.ld = l->out;
     if (!(t.data = cu_scratch(be, (size_t)s2_elements(t) * s2_dtype_size(t.dtype)))) return;
-    product(be, t, x, l, false, false);
+    cu_linear(be, t, x, l, S2_ACT_NONE, false);
     if (be->skip) return;
     CU_BY_PIECE(y.dtype, cu_whole(y) && cu_whole(t) && (!skip.data || cu_whole(skip)), T, N, {
         using piece = cu_piece<T, N>;

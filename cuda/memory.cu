@@ -113,7 +113,7 @@ __global__ void pointer_positions(float *y, struct s2_bank_table table, const T 
     for (int o = threadIdx.x >> 5; o < out; o += blockDim.x >> 5) {
         float sum = 0;
         for (int i = lane; i < in; i += 32) sum = fmaf(sine[i], cu_f32(weight[(int64_t)o * in + i]), sum);
-        for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+        sum = cu_lanes_sum<32>(sum);
         if (lane == 0) y[at * out + o] = sum + bias[o];
     }
 }

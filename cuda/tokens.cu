@@ -7,13 +7,6 @@
 
 enum { NORM_THREADS = 256 };
 
-template <int LANES> __device__ __forceinline__ float lanes_sum(float v)
-{
-#pragma unroll
-    for (int o = LANES / 2; o; o /= 2) v += __shfl_xor_sync(0xffffffffu, v, o);
-    return v;
-}
-
 /* LANES threads a token, each PIECES pieces of N channels, kept in registers; the variance is taken around the mean.
  * c, ldx, ldy in pieces. Weights are read with the values, so that one wait covers both. */
 template <class T, int N, int LANES, int PIECES>
@@ -39,7 +32,7 @@ __global__ void layer_norm(cu_piece<T, N> *y, const cu_piece<T, N> *x, int ldy, 
 #pragma unroll
         for (int e = 0; e < N; e++) sum += there && lane + LANES * i < c ? cu_f32(from[i].v[e]) : 0.0f;
     }
-    const float mean = lanes_sum<LANES>(sum) / count;
+    const float mean = cu_lanes_sum<LANES>(sum) / count;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
 #pragma unroll
@@ -48,7 +41,7 @@ __global__ void layer_norm(cu_piece<T, N> *y, const cu_piece<T, N> *x, int ldy, 
             square += there && lane + LANES * i < c ? d * d : 0.0f;
         }
     }
-    const float scale = rsqrtf(lanes_sum<LANES>(square) / count + eps);
+    const float scale = rsqrtf(cu_lanes_sum<LANES>(square) / count + eps);
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         const int p = lane + LANES * i;
