@@ -1,4 +1,5 @@
 /* masks.cu - mask logits, the choice among four masks, hole filling, masks at video size. */
+#include "bilinear.cuh"
 #include "cu.cuh"
 
 /* ------------------------------------------------------------------ logits */
@@ -215,32 +216,6 @@ void cu_fill_holes(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x
 
 /* ------------------------------------------------------------------ masks at video size */
 
-struct tap {
-    int i0, i1;
-    float l0, l1;
-};
-
-/* torch bilinear, align_corners false: s2i_bilinear_tap of engine/common.c */
-__device__ static struct tap tap_at(int in, int out, int i)
-{
-    struct tap t;
-    float ratio = (float)in / (float)out, s = fmaxf(__fsub_rn(__fmul_rn(ratio, (float)i + 0.5f), 0.5f), 0.0f);
-    t.i0 = min((int)s, in - 1);
-    t.i1 = t.i0 + (t.i0 < in - 1);
-    t.l1 = s - (float)t.i0;
-    t.l0 = 1.0f - t.l1;
-    return t;
-}
-
-__device__ static float value_at(const float *map, int w, struct tap y, struct tap x)
-{
-    const float *r0 = map + (int64_t)y.i0 * w, *r1 = map + (int64_t)y.i1 * w;
-    float top = __fadd_rn(__fmul_rn(x.l0, r0[x.i0]), __fmul_rn(x.l1, r0[x.i1]));
-    float low = __fadd_rn(__fmul_rn(x.l0, r1[x.i0]), __fmul_rn(x.l1, r1[x.i1]));
-    return __fadd_rn(__fmul_rn(y.l0, top), __fmul_rn(y.l1, low));
-}
-
-/* One thread a pixel, all objects; a warp's 32 pixels of a row become one word of bits. */
 /* Where the bits of up to GROUP objects go; NULL: nowhere. */
 enum { GROUP = 64 };
 struct destinations {
@@ -256,19 +231,19 @@ __global__ void video_masks(struct destinations to, int first, int count, size_t
     const bool inside = x < width;
     const int byte = blockIdx.x * 4 + threadIdx.x;
     const bool writes = threadIdx.x < 4 && byte < (width + 7) / 8;
-    struct tap ty = tap_at(h, height, y), tx = tap_at(w, width, inside ? x : 0);
+    const struct cu_tap ty = cu_bilinear_tap(h, height, y), tx = cu_bilinear_tap(w, width, inside ? x : 0);
     int best = -1;
     float most = 0;
     if (owner || exclusive)
         for (int i = 0; i < n; i++) {
-            float v = value_at(low + (int64_t)i * h * w, w, ty, tx);
+            float v = cu_bilinear_at(low + (int64_t)i * h * w, w, ty, tx);
             if (i == 0 || v > most) most = v, best = i;
         }
     if (most <= 0) best = -1;
     if (owner && inside) owner[(int64_t)y * width + x] = (uint16_t)(best + 1);
     for (int i = 0; i < count; i++) {
         if (!to.bits[i]) continue;
-        const bool set = exclusive ? best == first + i : value_at(low + (int64_t)(first + i) * h * w, w, ty, tx) > 0;
+        const bool set = exclusive ? best == first + i : cu_bilinear_at(low + (int64_t)(first + i) * h * w, w, ty, tx) > 0;
         const uint32_t word = __brev(__ballot_sync(0xffffffffu, inside && set)); /* the first pixel on top */
         if (writes) to.bits[i][(size_t)y * stride + byte] = (uint8_t)(word >> (24 - 8 * threadIdx.x));
     }

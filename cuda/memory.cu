@@ -4,6 +4,7 @@
  * scratch memory, their values beside them; then attention with 256 channels of key and 64 of value (flash.cuh) over
  * splits of the keys; then the merge of the splits. Which memories are present is read from the table by the kernels:
  * grids are sized by its capacities, blocks without work return, and the attention cuts up what there is. */
+#include "bilinear.cuh"
 #include "flash_bulk.cuh"
 #include "rows.cuh"
 #include "flash_f32.cuh"
@@ -15,36 +16,14 @@
 
 /* ------------------------------------------------------------------ storing */
 
-/* Output i of `out` samples a row of `in` (torch bilinear, align_corners = False); products are rounded one by one, as
- * the oracle's are: the sign of a value near 0 is a pixel of the binary mask. */
-__device__ __forceinline__ void bilinear_tap(int in, int out, int i, int *i0, int *i1, float *l0, float *l1)
-{
-    const float ratio = __fdiv_rn((float)in, (float)out);
-    const float s = fmaxf(__fsub_rn(__fmul_rn(ratio, (float)i + 0.5f), 0.5f), 0.0f);
-    *i0 = min((int)s, in - 1);
-    *i1 = *i0 + (*i0 < in - 1);
-    *l1 = fminf(s - (float)*i0, 1.0f);
-    *l0 = 1 - *l1;
-}
-
-__device__ __forceinline__ float lerp(float l0, float a, float l1, float b)
-{
-    return __fadd_rn(__fmul_rn(l0, a), __fmul_rn(l1, b));
-}
-
 template <class T>
 __global__ void memory_mask(T *y, const float *low, int n, int h, int w, int low_h, int low_w, bool binarize)
 {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
     if (x >= w) return;
-    int x0, x1, y0, y1;
-    float lx0, lx1, ly0, ly1;
-    bilinear_tap(low_w, w, x, &x0, &x1, &lx0, &lx1);
-    bilinear_tap(low_h, h, row, &y0, &y1, &ly0, &ly1);
+    const struct cu_tap across = cu_bilinear_tap(low_w, w, x), down = cu_bilinear_tap(low_h, h, row);
     for (int b = 0; b < n; b++) {
-        const float *map = low + (int64_t)b * low_h * low_w;
-        const float *r0 = map + (int64_t)y0 * low_w, *r1 = map + (int64_t)y1 * low_w;
-        const float v = lerp(ly0, lerp(lx0, r0[x0], lx1, r0[x1]), ly1, lerp(lx0, r1[x0], lx1, r1[x1]));
+        const float v = cu_bilinear_at(low + (int64_t)b * low_h * low_w, low_w, down, across);
         const float m = binarize ? (v > 0 ? 1.0f : 0.0f) : cu_act<float>(v, S2_ACT_SIGMOID);
         y[((int64_t)b * h + row) * w + x] = cu_to<T>(fmaf(20.0f, m, -10.0f));
     }
