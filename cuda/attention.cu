@@ -18,7 +18,7 @@ static bool aligned(struct s2_tensor t)
 
 static size_t packed_bytes(struct s2_tensor t)
 {
-    return aligned(t) ? 0 : ((size_t)s2_elements(t) * s2_dtype_size(t.dtype) + 255) / 256 * 256;
+    return aligned(t) ? 0 : cu_rounded((size_t)s2_elements(t) * s2_dtype_size(t.dtype));
 }
 
 /* *t, packed to *scratch if it has to be; *scratch moves on */
@@ -35,7 +35,7 @@ template <class T> static void pack(struct s2_backend *be, struct s2_tensor *t, 
     *scratch += bytes;
 }
 
-/* One attention: its operands and what of the scratch memory is left to it. */
+/* One attention: its operands. */
 struct attention {
     struct s2_tensor y, q, k, v;
     int heads, d, queries, keys;
@@ -50,17 +50,24 @@ template <class T> static cu_rows<T> source_of(const struct attention &a)
     return src;
 }
 
-/* Scratch for partial results, then for packed operands; the operands are packed. */
-template <class T> static flash_partial prepare(struct s2_backend *be, struct attention &a, int splits)
+/* An attention's scratch memory: keys and values as tiles, results of parts of the keys. */
+struct workspace {
+    char *tiles;
+    flash_partial part;
+};
+
+/* Packed operands lie behind the rest; the operands are packed. */
+template <class T>
+static struct workspace prepare(struct s2_backend *be, struct attention &a, int splits, size_t tile_bytes)
 {
     const int64_t rows = (int64_t)a.q.n * a.heads * a.queries;
-    const size_t partial = (flash_partial_bytes(splits, rows, a.d) + 255) / 256 * 256;
-    const size_t bytes = partial + packed_bytes(a.q) + packed_bytes(a.k) + packed_bytes(a.v);
-    char *scratch = bytes ? (char *)cu_scratch(be, bytes) : NULL, *rest = scratch + partial;
+    const size_t tiles = cu_rounded(tile_bytes), partial = cu_rounded(flash_partial_bytes(splits, rows, a.d));
+    const size_t bytes = tiles + partial + packed_bytes(a.q) + packed_bytes(a.k) + packed_bytes(a.v);
+    char *scratch = bytes ? (char *)cu_scratch(be, bytes) : NULL, *rest = scratch + tiles + partial;
     pack<T>(be, &a.q, &rest);
     pack<T>(be, &a.k, &rest);
     pack<T>(be, &a.v, &rest);
-    return flash_partial_at(scratch, splits, rows, a.d);
+    return {scratch, flash_partial_at(scratch + tiles, splits, rows, a.d)};
 }
 
 /* false: the device has too little shared memory for the blocking */
@@ -70,7 +77,7 @@ template <class B> static bool attend(struct s2_backend *be, struct attention a)
     if (!flash_fits<B, Source>(be, "attention")) return be->skip;
     const int problems = a.q.n * a.heads;
     const int splits = flash_splits<B, Source>(be, problems, a.queries, a.keys, a.d, "attention");
-    const flash_partial part = prepare<typename B::T>(be, a, splits);
+    const flash_partial part = prepare<typename B::T>(be, a, splits, 0).part;
     flash_launch<B>(be, source_of<typename B::T>(a), part, splits, problems, a.queries, a.keys, "attention");
     return true;
 }
@@ -83,25 +90,15 @@ template <class B> static bool attend_bulk(struct s2_backend *be, struct attenti
     if (!bulk_fits<B, Source>(be, "attention")) return be->skip;
     const int problems = a.q.n * a.heads, splits = bulk_splits<B>(be, problems, a.queries, a.keys, a.d);
     const size_t key_bytes = bulk_key_bytes<B>(problems, a.keys), value_bytes = bulk_value_bytes<B>(problems, a.keys);
-    const int64_t rows = (int64_t)problems * a.queries;
-    const size_t partial = (flash_partial_bytes(splits, rows, a.d) + 255) / 256 * 256;
-    char *scratch = (char *)cu_scratch(be, key_bytes + value_bytes + partial + packed_bytes(a.q) + packed_bytes(a.k) +
-                                               packed_bytes(a.v));
-    if (!scratch) return true;
-    char *rest = scratch + key_bytes + value_bytes + partial;
-    pack<T>(be, &a.q, &rest);
-    pack<T>(be, &a.k, &rest);
-    pack<T>(be, &a.v, &rest);
+    const struct workspace w = prepare<T>(be, a, splits, key_bytes + value_bytes);
     if (be->skip) return true;
-
     const Source src = source_of<T>(a);
-    T *keys = (T *)scratch, *values = (T *)(scratch + key_bytes);
+    T *keys = (T *)w.tiles, *values = (T *)(w.tiles + key_bytes);
     const int tiles = cu_blocks(a.keys, B::BN);
     const dim3 grid(cu_blocks(B::BN * (B::D + B::DV) / 8, 256), tiles, problems);
     bulk_tile_rows<B, Source><<<grid, 256, 0, cu_of(be)->stream>>>(src, keys, values, tiles);
     if (!CU_LAUNCHED(be, "attention")) return true;
-    const flash_partial part = flash_partial_at(scratch + key_bytes + value_bytes, splits, rows, a.d);
-    bulk_launch<B>(be, src, bulk_tiles<T>{keys, values, tiles}, part, splits, problems, "attention");
+    bulk_launch<B>(be, src, bulk_tiles<T>{keys, values, tiles}, w.part, splits, problems, "attention");
     return true;
 }
 
@@ -162,7 +159,7 @@ template <> void attend_typed<float>(struct s2_backend *be, const struct attenti
     const int problems = a.q.n * a.heads, tiles = cu_blocks(a.keys, F32_TILE);
     const int splits = flash_choose_splits((int64_t)cu_blocks(a.queries, F32_TILE) * problems, 2 * cu_of(be)->sm_count,
                                            tiles, 2, a.keys, a.d);
-    const flash_partial part = prepare<float>(be, a, splits);
+    const flash_partial part = prepare<float>(be, a, splits, 0).part;
     if (be->skip) return;
     flash_f32_launch(be, source_of<float>(a), part, splits, problems, a.queries, "attention");
 }

@@ -65,6 +65,12 @@ bool cu_ok(struct s2_backend *, cudaError_t err, const char *what);
  * stream. Grows only outside recordings (a program runs eagerly before it is recorded). NULL: failure recorded. */
 void *cu_scratch(struct s2_backend *, size_t bytes);
 
+/* The bytes of a part of a scratch block: what follows it starts at a multiple of 256, as the block does. */
+static inline size_t cu_rounded(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
 /* Calls f with a null pointer of the activation type: CU_BY_TYPE(be, T, kernel<T><<<...>>>(...)) */
 #define CU_BY_TYPE(dtype, T, ...)                                                                                      \
     do {                                                                                                               \

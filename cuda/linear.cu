@@ -395,7 +395,7 @@ void cu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const
 {
     if (be->skip) return;
     size_t tokens = (size_t)s2_tokens(x), size = s2_dtype_size(x.dtype);
-    size_t first = norm ? (tokens * (size_t)x.c * size + 255) / 256 * 256 : 0;
+    size_t first = norm ? cu_rounded(tokens * (size_t)x.c * size) : 0;
     char *scratch = (char *)cu_scratch(be, first + tokens * (size_t)fc1->out * size);
     if (!scratch) return;
     struct s2_tensor normed = x, hidden = x;

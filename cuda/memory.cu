@@ -376,11 +376,6 @@ __global__ void __launch_bounds__(projection<float>::THREADS) project_keys<float
 
 /* ------------------------------------------------------------------ attention to memories */
 
-static size_t rounded(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
 /* A memory attention's scratch memory: keys, values, results of parts of the keys. */
 struct work {
     char *keys, *values, *partial;
@@ -388,9 +383,9 @@ struct work {
 
 static bool work_at(struct s2_backend *be, struct work *w, size_t key_bytes, size_t value_bytes, size_t partial_bytes)
 {
-    char *scratch = (char *)cu_scratch(be, rounded(key_bytes) + rounded(value_bytes) + partial_bytes);
+    char *scratch = (char *)cu_scratch(be, cu_rounded(key_bytes) + cu_rounded(value_bytes) + partial_bytes);
     if (!scratch) return false;
-    w->keys = scratch, w->values = w->keys + rounded(key_bytes), w->partial = w->values + rounded(value_bytes);
+    w->keys = scratch, w->values = w->keys + cu_rounded(key_bytes), w->partial = w->values + cu_rounded(value_bytes);
     return true;
 }
 
