@@ -10,11 +10,11 @@
 /* As hopper_blocking, with one warpgroup more, of which a thread issues the copies and which leaves its registers to the
  * others. REGISTERS: what those then have each; the block's whole is fixed by its size at the start. */
 template <class T_, int D_, int DV_, int GROUPS_OF_64, int BN_> struct bulk_blocking {
-    static_assert(GROUPS_OF_64 >= 2 && GROUPS_OF_64 <= 4, "registers are shared out for these");
+    static_assert(GROUPS_OF_64 == 2 || GROUPS_OF_64 == 3, "registers are shared out for these");
     using T = T_;
     static constexpr int D = D_, DV = DV_, BN = BN_, MT = 1, WARPS = 4 * GROUPS_OF_64;
     static constexpr int ROWS = 64 * GROUPS_OF_64, THREADS = 32 * WARPS + 128;
-    static constexpr int REGISTERS = GROUPS_OF_64 == 2 ? 240 : GROUPS_OF_64 == 3 ? 160 : 112, REGISTERS_LEFT = 24;
+    static constexpr int REGISTERS = GROUPS_OF_64 == 2 ? 240 : 160, REGISTERS_LEFT = 24;
     static constexpr int Q_BYTES = 2 * ROWS * D, K_BYTES = 2 * BN * D, V_BYTES = 2 * BN * DV;
     static constexpr int BYTES = Q_BYTES + 2 * (K_BYTES + V_BYTES);
     static constexpr int PITCH = 2 * DV + 16;
@@ -28,12 +28,6 @@ template <class T> struct bulk_tiles {
     const T *keys, *values;
     int capacity;
 };
-
-/* Elements from a tile's start to the 8 channels `chunk` of row `row`, in a tile of ROWS rows. */
-template <int ROWS> __device__ __forceinline__ int bulk_piece(int row, int chunk)
-{
-    return (chunk * (ROWS / 8) + row / 8) * 64 + row % 8 * 8;
-}
 
 /* ------------------------------------------------------------------ barriers and copies (PTX ISA, sm_90) */
 
@@ -233,7 +227,7 @@ __global__ void bulk_tile_rows(Source src, typename B::T *keys, typename B::T *v
     uint4 piece = make_uint4(0, 0, 0, 0);
     if (row < src.keys && chunk * 8 < width) piece = *(const uint4 *)(from + chunk * 8);
     const int64_t base = ((int64_t)blockIdx.z * capacity + tile) * B::BN * (value ? B::DV : B::D);
-    *(uint4 *)((value ? values : keys) + base + bulk_piece<B::BN>(local, chunk)) = piece;
+    *(uint4 *)wgmma_piece<B::BN>((value ? values : keys) + base, local / 8, local % 8, chunk) = piece;
 }
 
 /* ------------------------------------------------------------------ launches */

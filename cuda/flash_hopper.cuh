@@ -30,7 +30,7 @@ __device__ __forceinline__ void hopper_fetch(unsigned char *to, int rows, int ch
 #pragma unroll 4
     for (int i = thread; i < pieces; i += THREADS) {
         const int chunk = (i >> 3) % CHUNKS, high = (i >> 3) / CHUNKS, row = high * 8 + (i & 7);
-        unsigned char *piece = to + (chunk * (ROWS / 8) + high) * 128 + (i & 7) * 16;
+        unsigned char *piece = wgmma_piece<ROWS>(to, high, i & 7, chunk);
         if (whole || (row < rows && chunk < chunks)) {
             load(piece, row, chunk);
         } else {

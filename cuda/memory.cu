@@ -200,7 +200,7 @@ template <class T, int BN> struct places {
         if constexpr (BN == 0) {
             return base + (entry_first + i) * WIDTH + chunk * 8;
         } else {
-            return base + (entry_first + i / BN * BN) * WIDTH + bulk_piece<BN>(i % BN, chunk);
+            return wgmma_piece<BN>(base + (entry_first + i / BN * BN) * WIDTH, i % BN / 8, i % BN % 8, chunk);
         }
     }
     __device__ uint4 *key(int i, int chunk) const

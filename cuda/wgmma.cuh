@@ -2,9 +2,9 @@
  * memory, a there too (ss) or in registers (rs).
  *
  * Operands in shared memory lie unswizzled: 8 rows x 16 bytes are 128 bytes in a row, a core matrix. A matrix of
- * [rows][channels] has the 16-byte piece c of row r at (c * rows / 8 + r / 8) * 128 + r % 8 * 16. Read along channels it
- * is the left operand, or the right one whose columns are its rows (keys); read along rows it is the right one whose
- * columns are its channels (values).
+ * [rows][channels] has its 16-byte pieces in the order of wgmma_piece. Read along channels it is the left operand, or
+ * the right one whose columns are its rows (keys); read along rows it is the right one whose columns are its channels
+ * (values).
  *
  * d is spread over the warpgroup as over the warps of mma.m16n8: d[i][e] is column 8 i + 2 (lane % 4) + e % 2 of row
  * 16 warp + lane / 4 + e / 2 * 8. */
@@ -19,6 +19,13 @@
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define WGMMA_HERE 1
 #endif
+
+/* Where channels 8 chunk .. 8 chunk + 7 of row 8 high + low are in a matrix of ROWS rows. */
+template <int ROWS, class P> __device__ __forceinline__ P *wgmma_piece(P *matrix, int high, int low, int chunk)
+{
+    constexpr int size = (int)sizeof(P);
+    return matrix + (chunk * (ROWS / 8) + high) * (128 / size) + low * (16 / size);
+}
 
 /* Distances in bytes between core matrices: along the 16 of the product, and along rows or columns. */
 __device__ __forceinline__ uint64_t wgmma_operand(uint32_t shared, uint32_t inner, uint32_t outer)
