@@ -127,6 +127,20 @@ struct geometry {
     int k, stride, pad;
 };
 
+/* tap(t, sy, sx) for those of the kernel's places t that lie on the map, at (sy, sx), for output (Y, X). */
+template <class Tap> __device__ __forceinline__ void each_tap(const struct geometry &g, int Y, int X, Tap tap)
+{
+    for (int ky = 0; ky < g.k; ky++) {
+        const int sy = Y * g.stride - g.pad + ky;
+        if (sy < 0 || sy >= g.h) continue;
+        for (int kx = 0; kx < g.k; kx++) {
+            const int sx = X * g.stride - g.pad + kx;
+            if (sx < 0 || sx >= g.w) continue;
+            tap(ky * g.k + kx, sy, sx);
+        }
+    }
+}
+
 /* One thread an output element; neighbouring threads share the pixel's inputs and read weights side by side */
 template <class T>
 __global__ void direct(T *y, const T *x, const float *wt, const float *bias, struct geometry g, enum s2_act act,
@@ -138,17 +152,11 @@ __global__ void direct(T *y, const T *x, const float *wt, const float *bias, str
     const int64_t b = i / g.out / g.W / g.H;
     const int first = g.per == g.c ? 0 : o;
     float sum = bias[o];
-    for (int ky = 0; ky < g.k; ky++) {
-        const int sy = Y * g.stride - g.pad + ky;
-        if (sy < 0 || sy >= g.h) continue;
-        for (int kx = 0; kx < g.k; kx++) {
-            const int sx = X * g.stride - g.pad + kx;
-            if (sx < 0 || sx >= g.w) continue;
-            const T *from = x + ((b * g.h + sy) * g.w + sx) * g.c + first;
-            const float *weight = wt + (int64_t)(ky * g.k + kx) * g.per * g.out + o;
-            for (int ch = 0; ch < g.per; ch++) sum += cu_f32(from[ch]) * weight[(int64_t)ch * g.out];
-        }
-    }
+    each_tap(g, Y, X, [&](int t, int sy, int sx) {
+        const T *from = x + ((b * g.h + sy) * g.w + sx) * g.c + first;
+        const float *weight = wt + (int64_t)t * g.per * g.out + o;
+        for (int ch = 0; ch < g.per; ch++) sum += cu_f32(from[ch]) * weight[(int64_t)ch * g.out];
+    });
     y[i] = cu_to<T>(cu_act<T>(sum, act));
 }
 
@@ -169,21 +177,15 @@ __global__ void narrow(cu_piece<T, OUT> *y, const T *x, const float *wt, const f
     float sum[OUT];
 #pragma unroll
     for (int o = 0; o < OUT; o++) sum[o] = bias[o];
-    for (int ky = 0; ky < g.k; ky++) {
-        const int sy = Y * g.stride - g.pad + ky;
-        if (sy < 0 || sy >= g.h) continue;
-        for (int kx = 0; kx < g.k; kx++) {
-            const int sx = X * g.stride - g.pad + kx;
-            if (sx < 0 || sx >= g.w) continue;
-            const T *from = map + ((int64_t)sy * g.w + sx) * g.c;
-            const float *tap = weight + (ky * g.k + kx) * g.c * OUT;
-            for (int ch = 0; ch < g.c; ch++) {
-                const float v = cu_f32(from[ch]);
+    each_tap(g, Y, X, [&](int t, int sy, int sx) {
+        const T *from = map + ((int64_t)sy * g.w + sx) * g.c;
+        const float *tap = weight + t * g.c * OUT;
+        for (int ch = 0; ch < g.c; ch++) {
+            const float v = cu_f32(from[ch]);
 #pragma unroll
-                for (int o = 0; o < OUT; o++) sum[o] = fmaf(v, tap[ch * OUT + o], sum[o]);
-            }
+            for (int o = 0; o < OUT; o++) sum[o] = fmaf(v, tap[ch * OUT + o], sum[o]);
         }
-    }
+    });
     cu_piece<T, OUT> to;
 #pragma unroll
     for (int o = 0; o < OUT; o++) to.v[o] = cu_to<T>(cu_act<T>(sum[o], act));
