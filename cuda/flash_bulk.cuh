@@ -95,69 +95,32 @@ __device__ __forceinline__ void bulk_produce(bulk_barriers &b, const bulk_block 
     }
 }
 
-/* A warpgroup's 64 queries over the block's tiles; its state in w. keys: of the problem. */
-template <class B>
-__device__ __forceinline__ void bulk_consume(flash_state<B> &w, bulk_barriers &b, const bulk_block &m, int keys,
-                                             float scale2)
-{
-    using T = typename B::T;
-    const int lane = threadIdx.x & 31, group = threadIdx.x >> 7;
-    const uint32_t q = flash_shared(m.q) + group * 8 * 128, k = flash_shared(m.k), v = flash_shared(m.v);
-    flash_scores_of<B> s;
-    uint32_t p[B::BN / 16][4]; /* the probabilities, as left operands */
-    float shrink[1][2];
-    const auto multiply_keys = [&](int j) {
-        bulk_wait(b.full_k + (j & 1), j / 2 & 1);
-        wgmma_open();
-#pragma unroll
-        for (int i = 0; i < B::D / 16; i++) {
-            wgmma<T, B::BN>::ss(s[0], wgmma_operand(q + i * 2 * B::ROWS * 16, B::ROWS * 16, 128),
-                                wgmma_operand(k + (j & 1) * B::K_BYTES + i * 2 * B::BN * 16, B::BN * 16, 128), i > 0);
-        }
-        wgmma_commit();
-    };
-    const auto multiply_values = [&](int j) {
+/* The tiles that bulk_produce brings. */
+template <class B> struct bulk_feed {
+    bulk_barriers &b;
+    int begin, all_keys, lane; /* all_keys: of the problem */
+
+    __device__ __forceinline__ void keys(int j) const { bulk_wait(b.full_k + (j & 1), j / 2 & 1); }
+    __device__ __forceinline__ void values(int j) const
+    {
         bulk_wait(b.full_v + (j & 1), j / 2 & 1);
         wgmma_open();
-#pragma unroll
-        for (int i = 0; i < B::BN / 16; i++) {
-            wgmma<T, B::DV>::rs(w.o[0], p[i], wgmma_operand(v + (j & 1) * B::V_BYTES + i * 256, 128, B::BN * 16), 1);
-        }
-        wgmma_commit();
-    };
-    const auto probabilities = [&](int j) {
-        if (lane == 0) bulk_arrive(b.empty_k + (j & 1));
-        const int left = keys - (m.begin + j) * B::BN;
-        if (left < B::BN) flash_mask<B>(s, left, -1, 0, lane);
-        return flash_softmax(w, s, scale2, shrink);
-    };
-    const auto pack = [&]() {
-#pragma unroll
-        for (int i = 0; i < B::BN / 16; i++) flash_pack_left<B>(p[i], s[0], i);
-    };
-
-    if (m.count == 0) return;
-    multiply_keys(0);
-    wgmma_wait<0>();
-    wgmma_settle(s[0]);
-    probabilities(0);
-    pack();
-    for (int j = 1; j < m.count; j++) {
-        multiply_keys(j);
-        multiply_values(j - 1);
-        wgmma_wait<1>();
-        wgmma_settle(s[0]);
-        const bool moved = probabilities(j);
-        wgmma_wait<0>();
-        wgmma_settle(w.o[0]);
-        if (lane == 0) bulk_arrive(b.empty_v + ((j - 1) & 1));
-        if (moved) flash_shrink(w, shrink);
-        pack();
     }
-    multiply_values(m.count - 1);
-    wgmma_wait<0>();
-    wgmma_settle(w.o[0]);
-}
+    __device__ __forceinline__ void running(int) const {}
+    __device__ __forceinline__ void keys_used(int j) const
+    {
+        if (lane == 0) bulk_arrive(b.empty_k + (j & 1));
+    }
+    __device__ __forceinline__ void values_used(int j) const
+    {
+        if (lane == 0) bulk_arrive(b.empty_v + (j & 1));
+    }
+    __device__ __forceinline__ void mask(flash_scores_of<B> &s, int j) const
+    {
+        const int left = all_keys - (begin + j) * B::BN;
+        if (left < B::BN) flash_mask<B>(s, left, -1, 0, lane);
+    }
+};
 
 #endif
 
@@ -194,12 +157,16 @@ __global__ void __launch_bounds__(B::THREADS, 1)
         if (threadIdx.x == 32 * B::WARPS) bulk_produce<B>(barriers, m, tiles);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(B::REGISTERS));
+        const int lane = threadIdx.x & 31;
         flash_state<B> w;
         flash_open(w);
-        bulk_consume(w, barriers, m, src.keys, scale2);
+        if (m.count > 0) {
+            hopper_tiles(w, flash_shared(m.q) + (warp >> 2) * 8 * 128, flash_shared(m.k), flash_shared(m.v), m.count,
+                         scale2, bulk_feed<B>{barriers, m.begin, src.keys, lane});
+        }
         flash_close(w);
         flash_barrier(0, 32 * B::WARPS); /* all products are done: results may lie over the operands */
-        const int lane = threadIdx.x & 31, first = block_first + warp * 16;
+        const int first = block_first + warp * 16;
         if (part.top_sum) {
             flash_store_partial(w, src, part, first, scale2, lane);
         } else {

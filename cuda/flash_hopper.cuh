@@ -39,13 +39,126 @@ __device__ __forceinline__ void hopper_fetch(unsigned char *to, int rows, int ch
     }
 }
 
+#ifdef WGMMA_HERE
+
+/* A warpgroup's 64 queries at q over `count` > 0 tiles, which come in turns into two buffers at k and v. The feed:
+ *   keys(j)                         returns when they are there
+ *   values(j)                       the same, with their product opened; under keys(j + 1) that has been done
+ *   running(j)                      while the products with keys j and values j - 1 are under way
+ *   keys_used(j), values_used(j)    after those products
+ *   mask(s, j)                      of the scores */
+template <class B, class Feed>
+__device__ __forceinline__ void hopper_tiles(flash_state<B> &w, uint32_t q, uint32_t k, uint32_t v, int count,
+                                             float scale2, const Feed &feed)
+{
+    using T = typename B::T;
+    flash_scores_of<B> s;
+    uint32_t p[B::BN / 16][4]; /* the probabilities, as left operands */
+    float shrink[1][2];
+    const auto multiply_keys = [&](int j) {
+        feed.keys(j);
+        wgmma_open();
+#pragma unroll
+        for (int i = 0; i < B::D / 16; i++) {
+            wgmma<T, B::BN>::ss(s[0], wgmma_operand(q + i * 2 * B::ROWS * 16, B::ROWS * 16, 128),
+                                wgmma_operand(k + (j & 1) * B::K_BYTES + i * 2 * B::BN * 16, B::BN * 16, 128), i > 0);
+        }
+        wgmma_commit();
+    };
+    const auto multiply_values = [&](int j) {
+        feed.values(j);
+#pragma unroll
+        for (int i = 0; i < B::BN / 16; i++) {
+            wgmma<T, B::DV>::rs(w.o[0], p[i], wgmma_operand(v + (j & 1) * B::V_BYTES + i * 256, 128, B::BN * 16), 1);
+        }
+        wgmma_commit();
+    };
+    const auto probabilities = [&](int j) {
+        wgmma_settle(s[0]);
+        feed.keys_used(j);
+        feed.mask(s, j);
+        return flash_softmax(w, s, scale2, shrink);
+    };
+    const auto pack = [&]() {
+#pragma unroll
+        for (int i = 0; i < B::BN / 16; i++) flash_pack_left<B>(p[i], s[0], i);
+    };
+
+    multiply_keys(0);
+    feed.running(0);
+    wgmma_wait<0>();
+    probabilities(0);
+    pack();
+    for (int j = 1; j < count; j++) {
+        multiply_keys(j);
+        multiply_values(j - 1);
+        feed.running(j);
+        wgmma_wait<1>();
+        const bool moved = probabilities(j);
+        wgmma_wait<0>();
+        wgmma_settle(w.o[0]);
+        feed.values_used(j - 1);
+        if (moved) flash_shrink(w, shrink);
+        pack();
+    }
+    multiply_values(count - 1);
+    wgmma_wait<0>();
+    wgmma_settle(w.o[0]);
+}
+
+/* A block brings its tiles itself: one ahead, all warps together. */
+template <class B, class Source> struct hopper_feed {
+    const Source &src;
+    unsigned char *k_buffer, *v_buffer;
+    int begin, count, lane;
+
+    __device__ __forceinline__ void fetch_keys(int j) const
+    {
+        const int at = (begin + j) * B::BN;
+        hopper_fetch<B::BN, B::D / 8, B::THREADS>(
+            k_buffer + (j & 1) * B::K_BYTES, src.keys - at, src.d / 8, threadIdx.x,
+            [&](unsigned char *to, int row, int chunk) { src.key(to, at + row, chunk); });
+    }
+    __device__ __forceinline__ void arrived() const
+    {
+        flash_copies_wait();
+        wgmma_shared_written();
+        __syncthreads();
+    }
+    __device__ __forceinline__ void keys(int) const { arrived(); } /* and the values before, for all warps */
+    __device__ __forceinline__ void values(int j) const
+    {
+        if (j + 1 < count) return;
+        arrived();
+        wgmma_open();
+    }
+    __device__ __forceinline__ void running(int j) const
+    {
+        if (j + 1 < count) fetch_keys(j + 1);
+        const int at = (begin + j) * B::BN;
+        hopper_fetch<B::BN, B::DV / 8, B::THREADS>(
+            v_buffer + (j & 1) * B::V_BYTES, src.keys - at, src.dv / 8, threadIdx.x,
+            [&](unsigned char *to, int row, int chunk) { src.value(to, at + row, chunk); });
+    }
+    __device__ __forceinline__ void keys_used(int) const {}
+    __device__ __forceinline__ void values_used(int) const {}
+    __device__ __forceinline__ void mask(flash_scores_of<B> &s, int j) const
+    {
+        const int left = src.keys - (begin + j) * B::BN;
+        if (left < B::BN || (Source::biased && left == B::BN)) {
+            flash_mask<B>(s, left, Source::biased ? left - 1 : -1, src.score_bias(), lane);
+        }
+    }
+};
+
+#endif
+
 /* Grid and shared memory as flash_kernel's. */
 template <class B, class Source>
 __global__ void __launch_bounds__(B::THREADS, B::BLOCKS)
     hopper_kernel(Source src, flash_partial part, float scale2, bool one_tile)
 {
 #ifdef WGMMA_HERE
-    using T = typename B::T;
     extern __shared__ __align__(128) unsigned char hopper_memory[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, group = threadIdx.x >> 7;
     src.enter(blockIdx.z);
@@ -55,94 +168,16 @@ __global__ void __launch_bounds__(B::THREADS, B::BLOCKS)
     const int tiles = (src.keys + B::BN - 1) / B::BN;
     const int begin = tiles * blockIdx.y / gridDim.y, count = tiles * (blockIdx.y + 1) / gridDim.y - begin;
     unsigned char *k = hopper_memory + B::Q_BYTES, *v = k + (one_tile ? 1 : 2) * B::K_BYTES;
-    const uint32_t q_at = flash_shared(hopper_memory) + group * 8 * 128, k_at = flash_shared(k), v_at = flash_shared(v);
-    const auto fetch_keys = [&](int j) {
-        const int at = (begin + j) * B::BN;
-        hopper_fetch<B::BN, B::D / 8, B::THREADS>(
-            k + (j & 1) * B::K_BYTES, src.keys - at, src.d / 8, threadIdx.x,
-            [&](unsigned char *to, int row, int chunk) { src.key(to, at + row, chunk); });
-    };
-    const auto fetch_values = [&](int j) {
-        const int at = (begin + j) * B::BN;
-        hopper_fetch<B::BN, B::DV / 8, B::THREADS>(
-            v + (j & 1) * B::V_BYTES, src.keys - at, src.dv / 8, threadIdx.x,
-            [&](unsigned char *to, int row, int chunk) { src.value(to, at + row, chunk); });
-    };
-    const auto arrived = [&]() {
-        flash_copies_wait();
-        wgmma_shared_written();
-        __syncthreads();
-    };
-
+    const hopper_feed<B, Source> feed = {src, k, v, begin, count, lane};
     flash_state<B> w;
-    flash_scores_of<B> s;
-    uint32_t p[B::BN / 16][4]; /* the probabilities, as left operands */
-    const auto multiply_values = [&](int j) {
-#pragma unroll
-        for (int i = 0; i < B::BN / 16; i++) {
-            wgmma<T, B::DV>::rs(w.o[0], p[i], wgmma_operand(v_at + (j & 1) * B::V_BYTES + i * 256, 128, B::BN * 16), 1);
-        }
-        wgmma_commit();
-    };
-
-    /* The products of the tile's scores, left running. */
-    const auto multiply_keys = [&](int j) {
-        wgmma_open();
-#pragma unroll
-        for (int i = 0; i < B::D / 16; i++) {
-            wgmma<T, B::BN>::ss(s[0], wgmma_operand(q_at + i * 2 * B::ROWS * 16, B::ROWS * 16, 128),
-                                wgmma_operand(k_at + (j & 1) * B::K_BYTES + i * 2 * B::BN * 16, B::BN * 16, 128),
-                                i > 0);
-        }
-        wgmma_commit();
-    };
-    const auto mask = [&](int j) {
-        const int left = src.keys - (begin + j) * B::BN;
-        if (left < B::BN || (Source::biased && left == B::BN)) {
-            flash_mask<B>(s, left, Source::biased ? left - 1 : -1, src.score_bias(), lane);
-        }
-    };
-    const auto pack = [&]() {
-#pragma unroll
-        for (int i = 0; i < B::BN / 16; i++) flash_pack_left<B>(p[i], s[0], i);
-    };
-    float shrink[1][2];
-
     hopper_fetch<B::ROWS, B::D / 8, B::THREADS>(
         hopper_memory, src.queries - block_first, src.d / 8, threadIdx.x,
         [&](unsigned char *to, int row, int chunk) { src.query(to, block_first + row, chunk); });
     flash_open(w);
     if (count > 0) {
-        fetch_keys(0);
-        arrived();
-        multiply_keys(0);
-        if (count > 1) fetch_keys(1);
-        fetch_values(0);
-        wgmma_wait<0>();
-        wgmma_settle(s[0]);
-        mask(0);
-        flash_softmax(w, s, scale2, shrink);
-        pack();
-        for (int j = 1; j < count; j++) {
-            arrived(); /* keys j and values j - 1; their other buffers are used up */
-            multiply_keys(j);
-            multiply_values(j - 1);
-            if (j + 1 < count) fetch_keys(j + 1);
-            fetch_values(j);
-            wgmma_wait<1>();
-            wgmma_settle(s[0]);
-            mask(j);
-            const bool moved = flash_softmax(w, s, scale2, shrink);
-            wgmma_wait<0>();
-            wgmma_settle(w.o[0]);
-            if (moved) flash_shrink(w, shrink);
-            pack();
-        }
-        arrived();
-        wgmma_open();
-        multiply_values(count - 1);
-        wgmma_wait<0>();
-        wgmma_settle(w.o[0]);
+        feed.fetch_keys(0);
+        hopper_tiles(w, flash_shared(hopper_memory) + group * 8 * 128, flash_shared(k), flash_shared(v), count, scale2,
+                     feed);
     }
     flash_close(w);
     __syncthreads(); /* all products are done: results may lie over the operands */
