@@ -114,7 +114,8 @@ static enum s2_status open_session(struct bench *b, struct s2_err *err)
 {
     const size_t n = (size_t)b->n_objects, bit_stride = (WIDTH + 7) / 8, stride = 3 * WIDTH;
     for (int i = 0; i < b->frames && i < MAX_PICTURES; i++) {
-        b->pictures[i] = (struct s2_image){.width = WIDTH, .height = HEIGHT, .stride = stride, .rgb = malloc(stride * HEIGHT)};
+        b->pictures[i] =
+            (struct s2_image){.width = WIDTH, .height = HEIGHT, .stride = stride, .rgb = malloc(stride * HEIGHT)};
         if (!b->pictures[i].rgb) return s2_no_memory(err, "the benchmark", stride * HEIGHT);
         draw(b, &b->pictures[i], i);
     }
