@@ -89,6 +89,8 @@ enum s2_status cmd_device_open(const struct cmd_device_options *o, struct cmd_de
         if (open_cuda(o, d, &why) == S2_OK) return S2_OK;
         s2_log(S2_LOG_INFO, "--device auto takes the CPU: %s", why.text);
     }
+#else
+    if (is(o->device, "auto")) s2_log(S2_LOG_INFO, "--device auto takes the CPU: this build has no CUDA backend");
 #endif
     return open_cpu(o, d, err);
 }

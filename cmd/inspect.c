@@ -56,7 +56,7 @@ static void fact(struct facts *f, const char *key, const char *value)
     if (f->as_json)
         cmd_json_string(&f->json, key, value);
     else
-        printf("  %-15s %s\n", key, value ? value : "unknown");
+        printf("  %-17s %s\n", key, value ? value : "unknown");
 }
 
 static void fact_integer(struct facts *f, const char *key, int64_t value)
@@ -65,7 +65,7 @@ static void fact_integer(struct facts *f, const char *key, int64_t value)
     if (f->as_json)
         cmd_json_integer(&f->json, key, value);
     else
-        printf("  %-15s %" PRId64 "\n", key, value);
+        printf("  %-17s %" PRId64 "\n", key, value);
 }
 
 /* Not finite or negative: not known. */
@@ -76,9 +76,9 @@ static void fact_number(struct facts *f, const char *key, double value)
     if (f->as_json)
         cmd_json_number(&f->json, key, value, 9);
     else if (isfinite(value))
-        printf("  %-15s %.9g\n", key, value);
+        printf("  %-17s %.9g\n", key, value);
     else
-        printf("  %-15s unknown\n", key);
+        printf("  %-17s unknown\n", key);
 }
 
 static void fact_bool(struct facts *f, const char *key, bool value)
@@ -87,7 +87,7 @@ static void fact_bool(struct facts *f, const char *key, bool value)
     if (f->as_json)
         cmd_json_bool(&f->json, key, value);
     else
-        printf("  %-15s %s\n", key, value ? "yes" : "no");
+        printf("  %-17s %s\n", key, value ? "yes" : "no");
 }
 
 static void begin_file(struct facts *f, const char *path, enum kind kind)
@@ -229,7 +229,7 @@ static void objects(struct facts *f, const struct fmt_prompts *p)
             cmd_json_integer(&f->json, "prompts", (int64_t)n);
             cmd_json_end(&f->json);
         } else {
-            printf("  %-15s %d%s%s, %zu prompt%s\n", "object", o->id, o->label ? " " : "", o->label ? o->label : "", n,
+            printf("  %-17s %d%s%s, %zu prompt%s\n", "object", o->id, o->label ? " " : "", o->label ? o->label : "", n,
                    n == 1 ? "" : "s");
         }
     }

@@ -63,6 +63,10 @@ static int run_verb(int argc, char **argv)
         print_version();
         return 0;
     }
+    if (strcmp(first, "help") == 0 && argc <= 3) {
+        char *of_verb[] = {argv[0], argc == 3 ? argv[2] : "--help", "--help", NULL};
+        return run_verb(argc, of_verb);
+    }
     for (int i = 0; i < N_VERBS; i++) {
         if (strcmp(first, verbs[i].name) == 0) return verbs[i].run(argc - 2, argv + 2);
     }
@@ -73,6 +77,14 @@ static int run_verb(int argc, char **argv)
                       first);
             return S2_E_USAGE;
         }
+    }
+    const char *names[N_VERBS];
+    for (int i = 0; i < N_VERBS; i++) names[i] = verbs[i].name;
+    const char *near =
+        argc > 2 && !strpbrk(first, "-./%:") && access(first, F_OK) ? cmd_nearest(first, names, N_VERBS) : NULL;
+    if (near) {
+        cmd_error("there is no verb '%s'; did you mean %s?", first, near);
+        return S2_E_USAGE;
     }
     return cmd_track(argc - 1, argv + 1);
 }

@@ -26,12 +26,14 @@ static double interval(enum cmd_progress_mode mode)
     return mode == CMD_PROGRESS_BAR ? bar_interval : mode == CMD_PROGRESS_LINES ? line_interval : json_interval;
 }
 
-/* Frames a second over the last seconds, so that it follows a clip that becomes heavier. */
+/* Frames a second over the last seconds, so that it follows a clip that becomes heavier, but not each hiccup. */
 static void measure(struct cmd_progress *p, double now, int64_t done)
 {
     const double seconds = now - p->rate_time;
     if (seconds > 0 && (p->fps == 0 || seconds >= 2)) {
-        p->fps = (double)(done - p->rate_frames) / seconds;
+        const double now_fps = (double)(done - p->rate_frames) / seconds;
+        p->fps = p->settled ? 0.7 * p->fps + 0.3 * now_fps : now_fps;
+        if (seconds >= 2) p->settled = true;
         if (seconds >= 2) p->rate_time = now, p->rate_frames = done;
     }
 }

@@ -15,6 +15,7 @@ struct cmd_progress {
     double rate_time;   /* at the begin of the window that fps is measured over */
     int64_t rate_frames;
     double fps;
+    bool settled; /* fps is of two seconds or more */
 };
 
 /* name: auto, bar, lines, json or none; auto is a bar if stderr is a terminal, else lines. */

@@ -53,7 +53,10 @@ enum s2_status cmd_schedule_check(const struct fmt_prompts *p, int64_t first, in
         if (q->kind == S2_PROMPT_STOP && check_stop(p, q, direction, err)) return S2_E_USAGE;
         if (q->by_time) continue;
         if (q->frame < first || (end >= 0 && q->frame >= end)) {
-            return fail(p, q, err, "frame %" PRId64 " is outside the range of --frames", q->frame);
+            return fail(p, q, err,
+                        "frame %" PRId64 " is outside the range of --frames; frames count from the start of the input, "
+                        "and the first of the range is %" PRId64,
+                        q->frame, first);
         }
         if ((q->frame - first) % stride != 0) {
             const int64_t before = q->frame - (q->frame - first) % stride;

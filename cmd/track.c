@@ -322,8 +322,8 @@ static void summarize(const struct cmd_run *r)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : ": ",
                                  strcmp(paths[i], "-") == 0 ? "stdout" : paths[i]);
     }
-    cmd_say("%s%" PRId64 " frame%s in %.1f s, %.2f fps%s", cmd_interrupted() ? "interrupted; " : "", r->finished,
-            r->finished == 1 ? "" : "s", cmd_process_seconds(), cmd_stats_fps(&r->stats), text);
+    cmd_say("%s%" PRId64 " frame%s in %.1f s, %.2f fps once loaded%s", cmd_interrupted() ? "interrupted; " : "",
+            r->finished, r->finished == 1 ? "" : "s", cmd_process_seconds(), cmd_stats_fps(&r->stats), text);
 }
 
 static void close_all(struct cmd_run *r)

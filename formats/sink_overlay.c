@@ -204,7 +204,7 @@ static enum s2_status open_file(struct sink_overlay *s, const struct container *
     enum s2_status status = choose_encoder(s, container->web, err);
     if (status) return status;
     int ret = open_muxer(s, false);
-    if (ret < 0 && s->muxer && s->muxer->nb_streams > 1) {
+    if (ret < 0 && s->muxer && s->muxer->pb && s->muxer->nb_streams > 1) {
         s2_log(S2_LOG_WARN, "%s: the input's audio does not fit into it, the overlay is silent", s->path);
         close_muxer(s);
         ret = open_muxer(s, true);

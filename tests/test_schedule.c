@@ -30,7 +30,9 @@ Test(schedule, range_and_stride_are_checked_before_work)
     cr_expect_eq(cmd_schedule_check(&p, 0, 7, 3, CMD_FORWARD, NULL), S2_OK);
     cr_expect_eq(cmd_schedule_check(&p, 2, -1, 4, CMD_FORWARD, NULL), S2_OK);
     cr_expect_eq(cmd_schedule_check(&p, 0, 6, 1, CMD_FORWARD, &err), S2_E_USAGE);
-    cr_expect_str_eq(err.text, "p.json: prompts[0]: frame 6 is outside the range of --frames");
+    cr_expect_str_eq(err.text,
+                     "p.json: prompts[0]: frame 6 is outside the range of --frames; frames count from the start of the "
+                     "input, and the first of the range is 0");
     cr_expect_eq(cmd_schedule_check(&p, 7, -1, 1, CMD_FORWARD, NULL), S2_E_USAGE);
     err = (struct s2_err){0};
     cr_expect_eq(cmd_schedule_check(&p, 0, -1, 4, CMD_FORWARD, &err), S2_E_USAGE);

@@ -8,7 +8,19 @@ case_help() {
     for verb in track inspect bench; do
         exits 0 "$SAM2TRACK" $verb --help
         grep -q "^Usage: sam2track .*$verb" stdout
+        mv stdout by_option
+        exits 0 "$SAM2TRACK" help $verb
+        same stdout by_option
     done
+    exits 0 "$SAM2TRACK" help
+    grep -q 'sam2track inspect' stdout
+}
+
+case_mistyped_verb() {
+    exits 2 "$SAM2TRACK" inspct clip.mkv
+    says "no verb 'inspct'; did you mean inspect"
+    exits 4 "$SAM2TRACK" -m "$MODEL" --rle out.json "${square[@]}" trakk
+    says 'trakk'
 }
 
 case_version() {

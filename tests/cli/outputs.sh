@@ -193,3 +193,10 @@ case_taps_need_a_folder_of_their_own() {
         absent out
     done
 }
+
+case_a_missing_folder_is_not_blamed_on_the_audio() {
+    clip --frames 2 --audio clip.mkv
+    exits 6 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --progress none --overlay nowhere/out.mp4 clip.mkv
+    says 'nowhere/out.mp4: cannot be written'
+    ! grep -q audio stderr || fail "a warning about the audio"
+}
