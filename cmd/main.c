@@ -10,6 +10,7 @@
 #include "log.h"
 #include "options.h"
 #include "process.h"
+#include "signals.h"
 #ifdef HAVE_CUDA
 #include "../cuda/cuda.h"
 #endif
@@ -102,6 +103,7 @@ static void hold_closed_streams(void)
 int main(int argc, char **argv)
 {
     hold_closed_streams();
+    cmd_signals_ignore();
     cmd_process_started();
     const int code = run_verb(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;

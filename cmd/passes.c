@@ -171,6 +171,7 @@ static enum s2_status look(struct cmd_run *r, enum cmd_pass which, const struct 
     cmd_schedule_rewind(&r->schedule, which);
     if (status || r->late != S2_LATE_LOOKAHEAD) return status;
     status = go(r, &previews, err);
+    if (status == S2_E_BROKEN) *err = (struct s2_err){0}, status = S2_OK; /* the next pass meets it again */
     r->steps = 0;
     if (status || cmd_interrupted()) return status;
     cmd_schedule_rewind(&r->schedule, which);
@@ -300,7 +301,7 @@ static enum s2_status write_out(struct cmd_run *r, struct s2_err *damage, struct
         cmd_say("interrupted; writing the %" PRId64 " frame%s with all objects, a second signal ends at once",
                 high - low, s2_plural(high - low));
     const struct pass write = {
-        .stage = "write", .frame = hand_out, .expected = high - low, .puts = true, .finishes = cmd_interrupted()};
+        .stage = "write", .frame = hand_out, .expected = high - low, .puts = true, .finishes = true};
     const int64_t first = r->o.first + low * r->o.stride, end = r->o.first + (high - 1) * r->o.stride + 1;
     const enum s2_status status = cmd_run_open_video(r, first, end, NULL, err);
     return status ? status : set_aside(go(r, &write, err), err, damage);

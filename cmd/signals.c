@@ -18,6 +18,14 @@ static void on_signal(int signal_number)
     errno = saved;
 }
 
+void cmd_signals_ignore(void)
+{
+    struct sigaction action = {.sa_handler = SIG_IGN};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL);
+}
+
 void cmd_signals_install(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -26,10 +34,6 @@ void cmd_signals_install(void)
     sigaction(SIGTERM, &action, NULL);
     struct sigaction before; // nohup has it ignored
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
-    action.sa_handler = SIG_IGN;
-    // a closed pipe and a file of the greatest size allowed are errors of the write itself
-    sigaction(SIGPIPE, &action, NULL);
-    sigaction(SIGXFSZ, &action, NULL);
 }
 
 int cmd_interrupted(void)

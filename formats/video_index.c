@@ -72,6 +72,7 @@ static enum s2_status scan(struct fmt_index *x, struct fmt_input *in, const stru
     x->base = stream.clock.base;
     for (int64_t pts; !status && !(o->end >= 0 && x->count > o->end) && !stop; av_frame_unref(f)) {
         int w, h;
+        if (o->end >= 0 && x->count == o->end) fmt_stream_damage(&stream, &x->end);
         if (!fmt_stream_read(&stream, f, &pts)) {
             fmt_stream_verdict(&stream, &x->end);
             break;

@@ -239,14 +239,30 @@ static int64_t unread_bytes(const struct fmt_stream *s)
     return avio_tell(format->pb) - (s->packet_pos + s->packet_size);
 }
 
+/* visible: frames that show it */
+static enum s2_status tell_damage(const struct fmt_stream *s, int64_t visible, struct s2_err *err)
+{
+    const int64_t lost = s->corrupt_packets + s->bad_packets;
+    const char *first = s->watch.first;
+    if (!visible && !lost) return S2_OK;
+    return s2_fail(err, S2_E_BROKEN,
+                   "%s: is damaged: %lld frame%s could be decoded, %lld of them with visible errors, and %lld "
+                   "packet%s could not, or not well%s%s",
+                   s->in->name, (long long)s->frames, s2_plural(s->frames), (long long)visible, (long long)lost,
+                   s2_plural(lost), first[0] ? "; FFmpeg: " : "", first);
+}
+
+enum s2_status fmt_stream_damage(const struct fmt_stream *s, struct s2_err *err)
+{
+    return tell_damage(s, s->damaged_frames, err);
+}
+
 enum s2_status fmt_stream_verdict(const struct fmt_stream *s, struct s2_err *err)
 {
     const struct fmt_av_watch *w = &s->watch;
     const char *name = s->in->name;
     long long frames = s->frames, missing = missing_bytes(s);
     int64_t concealed = atomic_load(&w->concealed), complaints = atomic_load(&w->decoder_errors);
-    int64_t visible = concealed > s->damaged_frames ? concealed : s->damaged_frames;
-    int64_t lost = s->corrupt_packets + s->bad_packets;
     char text[128];
     if (missing)
         return s2_fail(err, S2_E_BROKEN,
@@ -261,12 +277,7 @@ enum s2_status fmt_stream_verdict(const struct fmt_stream *s, struct s2_err *err
     if (atomic_load(&w->container_errors))
         return s2_fail(err, S2_E_BROKEN, "%s: broke off or is damaged; %lld frame%s could be decoded (FFmpeg: %s)",
                        name, frames, s2_plural(frames), w->first);
-    if (visible || lost)
-        return s2_fail(err, S2_E_BROKEN,
-                       "%s: is damaged: %lld frame%s could be decoded, %lld of them with visible errors, and %lld "
-                       "packet%s could not, or not well%s%s",
-                       name, frames, s2_plural(frames), (long long)visible, (long long)lost, s2_plural(lost),
-                       w->first[0] ? "; FFmpeg: " : "", w->first);
+    if (tell_damage(s, concealed > s->damaged_frames ? concealed : s->damaged_frames, err)) return err->status;
     if (complaints)
         s2_log(S2_LOG_WARN, "%s: the decoder complained %lld time%s, first: %s; some frames may show errors", name,
                (long long)complaints, s2_plural(complaints), w->first);

@@ -42,6 +42,8 @@ enum s2_status fmt_stream_open(struct fmt_stream *, struct fmt_input *, int thre
 bool fmt_stream_read(struct fmt_stream *, AVFrame *out, int64_t *pts);
 /* After the end: S2_OK, or S2_E_BROKEN with a sentence about what was damaged. */
 enum s2_status fmt_stream_verdict(const struct fmt_stream *, struct s2_err *);
+/* The same of the frames so far, where what follows does not matter. */
+enum s2_status fmt_stream_damage(const struct fmt_stream *, struct s2_err *);
 /* The display matrix of the frame or else the stream, NULL if there is none. */
 const int32_t *fmt_stream_matrix(const AVStream *, const AVFrame *);
 void fmt_stream_close(struct fmt_stream *); /* zeroed struct allowed */

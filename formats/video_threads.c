@@ -39,13 +39,14 @@ static void *decode_stream(void *arg)
 {
     struct fmt_video *v = arg;
     struct fmt_queued now = {.frame = av_frame_alloc()}, held = {.frame = av_frame_alloc()};
-    struct s2_err err = {0};
+    struct s2_err err = {0}, damage = {0};
     const AVRational base = v->stream.clock.base;
     bool holding = false, open = true, past_end = false;
     int64_t number = 0;
     if (!now.frame || !held.frame) s2_no_memory(&err, "a frame", sizeof(AVFrame));
     for (int64_t index = 0; open && !err.status && !past_end; index++) {
         double start = s2_now();
+        if (v->options.end >= 0 && index == v->options.end) fmt_stream_damage(&v->stream, &damage);
         bool got = fmt_stream_read(&v->stream, now.frame, &now.pts);
         add_busy(v, start);
         now.index = index;
@@ -74,7 +75,7 @@ static void *decode_stream(void *arg)
         held.next_time = INFINITY;
         fmt_queue_push(&v->decoded, number++, &held);
     }
-    fmt_queue_end(&v->decoded, number, &err);
+    fmt_queue_end(&v->decoded, number, past_end && !err.status ? &damage : &err);
     av_frame_free(&now.frame);
     av_frame_free(&held.frame);
     return NULL;

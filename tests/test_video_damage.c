@@ -89,6 +89,22 @@ Test(video_damage, range_before_the_damage_is_whole)
     video_free(c);
 }
 
+Test(video_damage, damage_in_a_range_is_told)
+{
+    const char *path = overwrite(video_make("a.avi", eighty), 0.5, 40);
+    struct fmt_video_options o = {.end = 70, .stride = 1};
+    struct video_clip *c = video_read(path, &o);
+    cr_assert_eq(c->status, S2_E_BROKEN, "status %d after %d frames", c->status, c->n);
+    cr_assert_not_null(strstr(c->err.text, "is damaged"), "%s", c->err.text);
+    cr_assert(c->n >= 65 && c->n <= 70, "%d frames", c->n);
+    video_free(c);
+    o.end = 20;
+    c = video_read(path, &o);
+    cr_assert_eq(c->status, S2_OK, "before the damage: %s", c->err.text);
+    cr_assert_eq(c->n, 20);
+    video_free(c);
+}
+
 Test(video_damage, size_change_ends_the_clip)
 {
     size_t n, k;

@@ -130,6 +130,9 @@ case_truncated_clip_keeps_its_frames() {
     track "${square[@]}" --frames ":$kept" --rle whole.jsonl whole.mkv
     same <(frames out.jsonl) <(frames whole.jsonl)
     equal "$(decodable over.mp4)" "$kept" "frames of the overlay"
+    exits 5 "$SAM2TRACK" -m "$MODEL" --progress none "${square[@]}" --box 0,24,23,47@9#2 --late-prompts lookahead \
+        --rle look.jsonl clip.mkv
+    equal "$(frames look.jsonl | wc -l)" "$kept" "frames with lookahead"
 }
 
 case_cut_yuv4mpeg_stream() {

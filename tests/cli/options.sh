@@ -30,6 +30,15 @@ case_version() {
     equal "$(wc -l <stdout)" 2 lines
 }
 
+case_closed_pipe() {
+    for words in "--help" "bench --help" "inspect $MODEL"; do
+        # shellcheck disable=SC2086
+        { sleep 0.3; code=0; "$SAM2TRACK" $words 2>stderr || code=$?; echo $code >code; } | true
+        equal "$(cat code)" 6 "exit code of $words"
+        says 'stdout cannot be written|cannot be written to stdout'
+    done
+}
+
 case_nothing_at_all() {
     exits 2 "$SAM2TRACK"
     equal "$(wc -c <stdout)" 0 "bytes on stdout"
