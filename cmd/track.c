@@ -312,12 +312,13 @@ static enum s2_status finish(struct cmd_run *r, enum s2_status status, struct s2
     return closed;
 }
 
-static void summarize(const struct cmd_run *r)
+/* Where outputs failed, the sentences about them tell what there is. */
+static void summarize(const struct cmd_run *r, enum s2_status status)
 {
     const char *const paths[] = {r->o.png, r->o.png_objects, r->o.rle, r->o.overlay, r->o.stats, r->o.taps};
     char text[1024] = "";
     size_t used = 0;
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+    for (size_t i = 0; i < sizeof paths / sizeof *paths && status != S2_E_OUTPUT; i++) {
         if (!paths[i] || used >= sizeof text) continue;
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : ": ",
                                  strcmp(paths[i], "-") == 0 ? "stdout" : paths[i]);
@@ -353,7 +354,7 @@ int cmd_track(int argc, char **argv)
         cmd_signals_install();
         status = finish(&r, run(&r, &err), &err);
         if (r.finished > 0)
-            summarize(&r);
+            summarize(&r, status);
         else if (!status && cmd_interrupted())
             cmd_say("interrupted before %s, nothing was written",
                     r.steps > 0 ? "any frame was complete" : "the first frame");

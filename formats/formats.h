@@ -223,7 +223,7 @@ void fmt_outputs_put(struct fmt_outputs *, struct fmt_record *);
 void fmt_outputs_return(struct fmt_outputs *, struct fmt_record *);
 /* Waits for the writers, closes files so that they play and parse, renames them to their final names; after a
  * failure or an interrupted run too, with the frames so far. Reports the first failure (S2_E_OUTPUT), and how many
- * frames of that output are kept. An overlay without a frame leaves no file. Frees. */
+ * frames of that output are kept; further ones are warnings. An overlay without a frame leaves no file. Frees. */
 enum s2_status fmt_outputs_finish(struct fmt_outputs *, struct s2_err *);
 /* Frees without renaming; removes what was written under temporary names. NULL allowed. */
 void fmt_outputs_discard(struct fmt_outputs *);

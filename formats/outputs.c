@@ -33,7 +33,7 @@ struct writer {
     int64_t written; /* frames that it has written; in the end, that are kept */
     int n_threads, n_started;
     pthread_t thread[FMT_SINK_WORKERS];
-    bool failed;
+    struct s2_err error; /* why it gave up */
     double seconds;
 };
 
@@ -47,8 +47,7 @@ struct fmt_outputs {
     bool closing, dropping; /* no more puts; nothing more is written */
     struct writer writer[MAX_SINKS];
     int n_writers;
-    struct writer *failed; /* the first one; error is its sentence */
-    struct s2_err error;
+    struct writer *failed; /* the first one */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     const char *names[MAX_SINKS];
@@ -219,10 +218,9 @@ static void give_back(struct fmt_outputs *o, struct slot *slot)
 
 static void fail_writer(struct writer *w, const struct s2_err *err)
 {
-    w->failed = true;
+    w->error = *err;
     if (w->outputs->failed) return;
     w->outputs->failed = w;
-    w->outputs->error = *err;
     pthread_cond_broadcast(&w->outputs->changed);
 }
 
@@ -232,7 +230,7 @@ typedef enum s2_status part_fn(struct fmt_sink *, int worker, const struct fmt_r
 static void do_part(struct writer *w, part_fn *part, int worker, const struct slot *slot)
 {
     struct fmt_outputs *o = w->outputs;
-    if (!part || w->failed || o->dropping) return;
+    if (!part || w->error.status || o->dropping) return;
     pthread_mutex_unlock(&o->lock);
     struct s2_err err = {0};
     double start = s2_now();
@@ -440,20 +438,28 @@ static void free_outputs(struct fmt_outputs *o)
     free(o);
 }
 
+static enum s2_status tell_failure(const struct writer *w, struct s2_err *err)
+{
+    if (w->written == 0) return s2_fail(err, w->error.status, "%s; nothing of it is kept", w->error.text);
+    return s2_fail(err, w->error.status, "%s; %lld frame%s before it %s kept", w->error.text, (long long)w->written,
+                   s2_plural(w->written), w->written == 1 ? "is" : "are");
+}
+
 enum s2_status fmt_outputs_finish(struct fmt_outputs *o, struct s2_err *err)
 {
     join_writers(o, false);
     for (int i = 0; i < o->n_writers; i++) {
         struct writer *w = &o->writer[i];
         struct s2_err failure = {0};
-        if (w->sink->finish(w->sink, &w->written, &failure) && !w->failed) fail_writer(w, &failure);
+        if (w->sink->finish(w->sink, &w->written, &failure) && !w->error.status) fail_writer(w, &failure);
     }
-    enum s2_status status = o->failed ? o->error.status : S2_OK;
-    if (o->failed && o->failed->written)
-        s2_fail(err, status, "%s; %lld frame%s before it %s kept", o->error.text, (long long)o->failed->written,
-                s2_plural(o->failed->written), o->failed->written == 1 ? "is" : "are");
-    else if (o->failed)
-        s2_fail(err, status, "%s; nothing of it is kept", o->error.text);
+    for (int i = 0; i < o->n_writers; i++) {
+        struct s2_err more = {0};
+        if (!o->writer[i].error.status || o->failed == &o->writer[i]) continue;
+        tell_failure(&o->writer[i], &more);
+        s2_log(S2_LOG_WARN, "%s", more.text);
+    }
+    const enum s2_status status = o->failed ? tell_failure(o->failed, err) : S2_OK;
     free_outputs(o);
     return status;
 }

@@ -128,7 +128,7 @@ case_full_stdout() {
     code=0
     "$SAM2TRACK" -m "$MODEL" "${square[@]}" --rle - clip.mkv >/dev/full 2>stderr || code=$?
     equal $code 6 "exit code"
-    says 'stdout'
+    says 'standard output: cannot be written'
 }
 
 case_closed_pipe() {
@@ -199,4 +199,15 @@ case_a_missing_folder_is_not_blamed_on_the_audio() {
     exits 6 "$SAM2TRACK" -m "$MODEL" "${square[@]}" --progress none --overlay nowhere/out.mp4 clip.mkv
     says 'nowhere/out.mp4: cannot be written'
     ! grep -q audio stderr || fail "a warning about the audio"
+}
+
+case_every_failing_output_is_named() {
+    "$TOOLS/make-clip" --size 320x240 --frames 40 --fps 10 --codec ffv1 --pix-fmt bgr0 clip.mkv
+    # shellcheck disable=SC2016 # the inner shell expands its own arguments
+    exits 6 bash -c 'ulimit -f 4; exec "$@"' - "$SAM2TRACK" -m "$MODEL" --progress none --box 0,80,80,160 \
+        --rle out.jsonl --overlay over.mp4 clip.mkv
+    says '^sam2track: (warning: )?out.jsonl: cannot be written: .*[0-9]+ frames before it are kept$'
+    says '^sam2track: (warning: )?over.mp4: cannot be written: .*; nothing of it is kept$'
+    absent over.mp4
+    [ "$(frames out.jsonl | wc -l)" -gt 1 ]
 }
