@@ -153,9 +153,7 @@ static enum s2_status collect(struct bench *b, int frame, double *last, struct s
 {
     const char *const *names;
     const double *total;
-    double before[MAX_STAGES];
     const int n = s2_session_times(b->session, &names, &total);
-    memcpy(before, b->stage_total, sizeof before);
     const enum s2_status status = s2_session_collect(b->session, err);
     if (status) return status;
     const double now = s2_now();
@@ -163,7 +161,7 @@ static enum s2_status collect(struct bench *b, int frame, double *last, struct s
     *last = now;
     if (frame == 0) b->first_mask_seconds = cmd_process_seconds();
     for (int s = 0; s < n && s < MAX_STAGES; s++) {
-        b->seconds[s * b->frames + frame] = total[s] - before[s];
+        b->seconds[s * b->frames + frame] = total[s] - b->stage_total[s];
         b->stage_total[s] = total[s];
     }
     return S2_OK;

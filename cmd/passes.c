@@ -21,8 +21,7 @@ struct pass {
     const char *stage; /* of --progress */
     frame_fn *frame;
     int64_t expected; /* frames, -1 unknown */
-    bool puts;        /* records go to the outputs */
-    bool finishes;    /* goes on after a signal */
+    bool puts;        /* finished records go to the outputs, after a signal too */
     bool previews;    /* ends with the last prompt */
 };
 
@@ -50,7 +49,7 @@ static enum s2_status go(struct cmd_run *r, const struct pass *p, struct s2_err 
     cmd_progress_start(&progress, progress_mode(&r->o), p->stage, p->expected, (int)r->o.prompts.n_objects);
     bool got = true;
     int64_t done = 0;
-    while (p->finishes || !cmd_interrupted()) {
+    while (p->puts || !cmd_interrupted()) {
         if (p->previews && r->schedule.left == 0) break;
         struct fmt_record *record = fmt_outputs_take(r->outputs);
         if (!record) break; // an output failed; finish() says which
@@ -65,7 +64,7 @@ static enum s2_status go(struct cmd_run *r, const struct pass *p, struct s2_err 
         cmd_progress_frame(&progress, ++done, index, present);
     }
     cmd_progress_end(&progress, done);
-    if (!status && !got && !p->finishes && !cmd_interrupted()) status = cmd_schedule_end(&r->schedule, err);
+    if (!status && !got && !p->puts && !cmd_interrupted()) status = cmd_schedule_end(&r->schedule, err);
     return status;
 }
 
@@ -163,6 +162,15 @@ static enum s2_status back(struct cmd_run *r, struct fmt_record *record, int *pr
 
 /* ------------------------------------------------------------------ the passes */
 
+/* A damaged end is no reason not to go on: *first keeps the sentence. */
+static enum s2_status set_aside(enum s2_status status, struct s2_err *err, struct s2_err *first)
+{
+    if (status != S2_E_BROKEN) return status;
+    if (!first->status) *first = *err;
+    *err = (struct s2_err){0};
+    return S2_OK;
+}
+
 /* Ready for a pass of the whole range, that of lookahead done. index: backward; otherwise the clip stands open. */
 static enum s2_status look(struct cmd_run *r, enum cmd_pass which, const struct fmt_index *index, struct s2_err *err)
 {
@@ -170,8 +178,8 @@ static enum s2_status look(struct cmd_run *r, enum cmd_pass which, const struct 
     enum s2_status status = index ? cmd_run_open_video(r, r->o.first, r->o.end, index, err) : S2_OK;
     cmd_schedule_rewind(&r->schedule, which);
     if (status || r->late != S2_LATE_LOOKAHEAD) return status;
-    status = go(r, &previews, err);
-    if (status == S2_E_BROKEN) *err = (struct s2_err){0}, status = S2_OK; /* the next pass meets it again */
+    struct s2_err met_again = {0}; /* in the next pass */
+    status = set_aside(go(r, &previews, err), err, &met_again);
     r->steps = 0;
     if (status || cmd_interrupted()) return status;
     cmd_schedule_rewind(&r->schedule, which);
@@ -237,15 +245,6 @@ static enum s2_status run_forward(struct cmd_run *r, struct s2_err *err)
     return go_forward(r, cmd_track_expected(&r->o, hint), err);
 }
 
-/* A damaged end is no reason not to go on: *first keeps the sentence. */
-static enum s2_status set_aside(enum s2_status status, struct s2_err *err, struct s2_err *first)
-{
-    if (status != S2_E_BROKEN) return status;
-    if (!first->status) *first = *err;
-    *err = (struct s2_err){0};
-    return S2_OK;
-}
-
 static enum s2_status track_backward(struct cmd_run *r, struct s2_err *damage, struct s2_err *err)
 {
     const struct pass track = {.stage = "track", .frame = backward, .expected = slots(r)};
@@ -300,8 +299,7 @@ static enum s2_status write_out(struct cmd_run *r, struct s2_err *damage, struct
     if (cmd_interrupted())
         cmd_say("interrupted; writing the %" PRId64 " frame%s with all objects, a second signal ends at once",
                 high - low, s2_plural(high - low));
-    const struct pass write = {
-        .stage = "write", .frame = hand_out, .expected = high - low, .puts = true, .finishes = true};
+    const struct pass write = {.stage = "write", .frame = hand_out, .expected = high - low, .puts = true};
     const int64_t first = r->o.first + low * r->o.stride, end = r->o.first + (high - 1) * r->o.stride + 1;
     const enum s2_status status = cmd_run_open_video(r, first, end, NULL, err);
     return status ? status : set_aside(go(r, &write, err), err, damage);

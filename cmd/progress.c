@@ -33,8 +33,7 @@ static void measure(struct cmd_progress *p, double now, int64_t done)
     if (seconds > 0 && (p->fps == 0 || seconds >= 2)) {
         const double now_fps = (double)(done - p->rate_frames) / seconds;
         p->fps = p->settled ? 0.7 * p->fps + 0.3 * now_fps : now_fps;
-        if (seconds >= 2) p->settled = true;
-        if (seconds >= 2) p->rate_time = now, p->rate_frames = done;
+        if (seconds >= 2) p->settled = true, p->rate_time = now, p->rate_frames = done;
     }
 }
 
