@@ -86,50 +86,54 @@ static void cu_free_host(struct s2_backend *be, void *p)
 
 static void cu_upload(struct s2_backend *be, void *dst, const void *host, size_t bytes)
 {
-    if (bytes) cu_ok(be, cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice, cu_of(be)->stream), "upload");
+    if (bytes) cu_ok(be, cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice, cu_stream(be)), "upload");
 }
 
 static void cu_download(struct s2_backend *be, void *host, const void *src, size_t bytes)
 {
-    if (bytes) cu_ok(be, cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, cu_of(be)->stream), "download");
+    if (bytes) cu_ok(be, cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, cu_stream(be)), "download");
 }
 
 static void cu_sync(struct s2_backend *be)
 {
-    cu_ok(be, cudaStreamSynchronize(cu_of(be)->stream), "a step");
+    for (const struct cu_lane &lane : cu_of(be)->lane) cu_ok(be, cudaStreamSynchronize(lane.stream), "a step");
 }
 
 void *cu_scratch(struct s2_backend *be, size_t bytes)
 {
     struct cu_backend *cu = cu_of(be);
+    struct cu_lane *lane = cu->now;
     if (be->skip) return NULL;
-    if (bytes <= cu->scratch_size) return cu->scratch;
+    if (bytes <= lane->scratch_size) return lane->scratch;
     if (cu->recording) {
         s2_backend_fail(be, S2_E_INTERNAL, "an operator needs %zu MiB more while its program is recorded", bytes >> 20);
         return NULL;
     }
     cu_sync(be);
     cu_programs_stale(cu);
-    cu_free(be, cu->scratch);
-    cu->scratch_size = 0;
-    cu->scratch = cu_alloc(be, bytes);
-    if (cu->scratch) cu->scratch_size = bytes;
-    return cu->scratch;
+    cu_free(be, lane->scratch);
+    lane->scratch_size = 0;
+    lane->scratch = cu_alloc(be, bytes);
+    if (lane->scratch) lane->scratch_size = bytes;
+    return lane->scratch;
 }
 
 static void cu_close(struct s2_backend *be)
 {
     struct cu_backend *cu = cu_of(be);
     if (!be) return;
-    if (cu->stream) cudaStreamSynchronize(cu->stream);
+    for (const struct cu_lane &lane : cu->lane)
+        if (lane.stream) cudaStreamSynchronize(lane.stream);
     cu_programs_free(cu);
     cu_steps_free(cu);
     cu_staging_free(cu);
     cu_blas_close(be, cu->blas);
-    cu_free(be, cu->scratch);
     cu_free(be, cu->frame);
     cu_free(be, cu->axis);
-    if (cu->stream) cudaStreamDestroy(cu->stream);
+    for (const struct cu_lane &lane : cu->lane) {
+        cu_free(be, lane.scratch), cu_free(be, lane.workspace);
+        if (lane.stream) cudaStreamDestroy(lane.stream);
+    }
     free(cu);
 }
 
@@ -140,7 +144,7 @@ static struct s2_ops make_ops(void)
     o.alloc = cu_alloc, o.free = cu_free, o.upload = cu_upload, o.download = cu_download;
     o.alloc_host = cu_alloc_host, o.free_host = cu_free_host, o.sync = cu_sync, o.stage_image = cu_stage_image;
     o.step_begin = cu_step_begin, o.step_end = cu_step_end, o.step_wait = cu_step_wait;
-    o.mark = cu_mark, o.between = cu_between;
+    o.ahead_begin = cu_ahead_begin, o.ahead_end = cu_ahead_end, o.mark = cu_mark, o.between = cu_between;
     o.begin = cu_begin, o.end = cu_end, o.forget = cu_forget, o.close = cu_close;
     o.linear_create = cu_linear_create, o.linear_destroy = cu_linear_destroy;
     o.conv_create = cu_conv_create, o.conv_destroy = cu_conv_destroy;
@@ -213,6 +217,22 @@ static bool check_device(struct cu_backend *cu, int device, struct s2_err *err)
     return true;
 }
 
+/* What tracks goes before what runs ahead of it. */
+static bool open_lanes(struct s2_backend *be)
+{
+    struct cu_backend *cu = cu_of(be);
+    int least = 0, greatest = 0;
+    cu->now = &cu->lane[CU_MAIN];
+    cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    for (int i = 0; i < CU_LANES; i++)
+        if (!cu_ok(be,
+                   cudaStreamCreateWithPriority(&cu->lane[i].stream, cudaStreamNonBlocking,
+                                                i == CU_MAIN ? greatest : least),
+                   "opening a stream"))
+            return false;
+    return true;
+}
+
 struct s2_backend *cu_open(const struct cu_options *o, struct s2_err *err)
 {
     struct cu_backend *cu = (struct cu_backend *)calloc(1, sizeof *cu);
@@ -227,8 +247,7 @@ struct s2_backend *cu_open(const struct cu_options *o, struct s2_err *err)
         free(cu);
         return NULL;
     }
-    if (cu_ok(be, cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking), "opening a stream"))
-        cu->blas = cu_blas_open(be);
+    if (open_lanes(be)) cu->blas = cu_blas_open(be);
     if (s2_backend_check(be, err) != S2_OK) {
         cu_close(be);
         return NULL;

@@ -97,7 +97,7 @@ __global__ void gather_pieces(cu_piece<T, N> *out, const cu_piece<T, N> *x, int 
 
 static bool launch_gather(struct s2_backend *be, struct s2_tensor patches, struct s2_tensor x, const struct s2_conv *c)
 {
-    cudaStream_t stream = cu_of(be)->stream;
+    cudaStream_t stream = cu_stream(be);
     CU_BY_TYPE(x.dtype, T, {
         constexpr int N = 16 / (int)sizeof(T);
         using piece = cu_piece<T, N>;
@@ -243,7 +243,7 @@ static void launch_direct(struct s2_backend *be, struct s2_tensor y, struct s2_t
     const struct geometry g = {x.h, x.w, x.c, c->in / c->groups, y.h, y.w, y.c, c->k, c->stride, c->pad};
     const bool few = c->groups == 1 && c->k * c->k * c->in * c->out <= NARROW_CELLS;
     const int64_t pixels = s2_tokens(y), n = s2_elements(y);
-    cudaStream_t stream = cu_of(be)->stream;
+    cudaStream_t stream = cu_stream(be);
     CU_BY_TYPE(y.dtype, T, {
         if (g.per == 1 && g.out == g.c && g.k == 7 && g.stride == 1 && g.c % 2 == 0) {
             const dim3 grid((unsigned)cu_blocks(g.c / 2, 128), (unsigned)(cu_blocks(g.W, STRIP) * g.H), (unsigned)y.n);

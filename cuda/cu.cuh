@@ -22,15 +22,23 @@ struct cu_staging {
     size_t size;
     cudaEvent_t sent;
 };
-enum { CU_STAGINGS = 2 };
+enum { CU_STAGINGS = 3 };
+
+/* A stream, and what its operators need to themselves: those of two lanes run side by side. */
+struct cu_lane {
+    cudaStream_t stream;
+    void *scratch; /* see cu_scratch */
+    size_t scratch_size;
+    void *workspace; /* of the matrix library, linear.cu */
+};
+enum { CU_MAIN, CU_AHEAD, CU_LANES };
 
 struct cu_backend {
     struct s2_backend base;   /* first */
     int device, sm_count, cc; /* cc: 80, 86, 89, 90, 100 ... */
-    cudaStream_t stream;
+    struct cu_lane lane[CU_LANES], *now; /* now: where operators go */
+    cudaEvent_t encoded, taken;          /* of the last ahead_end: before and behind its copies, steps.cu */
     bool recording; /* the stream is being captured: nothing may allocate or wait */
-    void *scratch;  /* see cu_scratch */
-    size_t scratch_size;
     uint8_t *frame; /* staged picture, device memory, RGB rows of 3 * width bytes; behind them room for planes */
     size_t frame_size;
     struct cu_staging staging[CU_STAGINGS];
@@ -54,6 +62,12 @@ struct cu_backend {
 static inline struct cu_backend *cu_of(struct s2_backend *be)
 {
     return (struct cu_backend *)be;
+}
+
+/* Where operators go */
+static inline cudaStream_t cu_stream(struct s2_backend *be)
+{
+    return cu_of(be)->now->stream;
 }
 
 /* Records a CUDA failure of `what` ("layer_norm") as the backend's; true if err is cudaSuccess. */
@@ -208,6 +222,8 @@ void cu_step_end(struct s2_backend *, uint64_t step);
 void cu_step_wait(struct s2_backend *, uint64_t step);
 void cu_mark(struct s2_backend *, int mark);
 double cu_between(struct s2_backend *, int from, int to);
+void cu_ahead_begin(struct s2_backend *);
+void cu_ahead_end(struct s2_backend *, int n, const struct s2_tensor *to, const struct s2_tensor *from);
 void cu_steps_free(struct cu_backend *);
 void cu_preprocess(struct s2_backend *, struct s2_tensor y, const struct s2_image *frame);
 /* tokens.cu */

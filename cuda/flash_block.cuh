@@ -185,7 +185,7 @@ static void flash_launch_merge(struct s2_backend *be, const Source &src, flash_p
 {
     if (splits == 1 || be->skip) return;
     const int64_t work = (int64_t)problems * queries * (src.dv / 4);
-    flash_merge<<<cu_blocks(work, 256), 256, 0, cu_of(be)->stream>>>(src, part, splits, problems, queries);
+    flash_merge<<<cu_blocks(work, 256), 256, 0, cu_stream(be)>>>(src, part, splits, problems, queries);
     CU_LAUNCHED(be, what);
 }
 
@@ -234,7 +234,7 @@ static void flash_launch(struct s2_backend *be, const Source &src, flash_partial
     const int bytes = one_tile ? B::ONE_TILE_BYTES : B::BYTES;
     const float scale2 = FLASH_LOG2E / sqrtf((float)src.d);
     const dim3 grid(cu_blocks(queries, B::ROWS), splits, problems);
-    flash_entry<B, Source>()<<<grid, B::THREADS, bytes, cu_of(be)->stream>>>(src, part, scale2, one_tile);
+    flash_entry<B, Source>()<<<grid, B::THREADS, bytes, cu_stream(be)>>>(src, part, scale2, one_tile);
     if (CU_LAUNCHED(be, what)) flash_launch_merge(be, src, part, splits, problems, queries, what);
 }
 

@@ -230,7 +230,7 @@ static void bulk_launch(struct s2_backend *be, const Source &src, bulk_tiles<typ
     if (be->skip) return;
     const dim3 grid(cu_blocks(src.queries, B::ROWS), splits, problems);
     bulk_kernel<B, Source>
-        <<<grid, B::THREADS, B::BYTES, cu_of(be)->stream>>>(src, tiles, part, FLASH_LOG2E / sqrtf((float)src.d));
+        <<<grid, B::THREADS, B::BYTES, cu_stream(be)>>>(src, tiles, part, FLASH_LOG2E / sqrtf((float)src.d));
     if (CU_LAUNCHED(be, what)) flash_launch_merge(be, src, part, splits, problems, src.queries, what);
 }
 

@@ -156,7 +156,7 @@ static void flash_f32_launch(struct s2_backend *be, const Source &src, flash_par
 {
     const dim3 grid(cu_blocks(queries, F32_TILE), splits, problems);
     const float scale2 = FLASH_LOG2E / sqrtf((float)src.d);
-    cudaStream_t stream = cu_of(be)->stream;
+    cudaStream_t stream = cu_stream(be);
     if (src.dv <= 32) {
         flash_f32_kernel<32><<<grid, 256, 0, stream>>>(src, part, scale2);
     } else if (src.dv <= 64) {

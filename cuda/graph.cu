@@ -73,7 +73,7 @@ static bool start_recording(struct s2_backend *be, struct cu_program *p, bool la
     struct cu_backend *cu = cu_of(be);
     cu->record_start = s2_now();
     cu->record_launch = launch;
-    const cudaError_t e = cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeThreadLocal);
+    const cudaError_t e = cudaStreamBeginCapture(cu->now->stream, cudaStreamCaptureModeThreadLocal);
     cu->recording = e == cudaSuccess;
     if (!cu->recording) cannot_record(be, p, cudaGetErrorString(e));
     return cu->recording;
@@ -104,7 +104,7 @@ bool cu_begin(struct s2_backend *be, const struct s2_signature *sig, const char 
     }
     if (p->exec) {
         cu->graph.replays++;
-        cu_ok(be, cudaGraphLaunch(p->exec, cu->stream), "replaying a graph");
+        cu_ok(be, cudaGraphLaunch(p->exec, cu->now->stream), "replaying a graph");
         return true;
     }
     cu->program = p;
@@ -124,14 +124,14 @@ bool cu_end(struct s2_backend *be)
     if (!cu->recording) return cu->graph.mode == CU_GRAPH_ON && !be->skip && start_recording(be, p, false);
 
     cu->recording = false;
-    cudaError_t e = cudaStreamEndCapture(cu->stream, &graph);
+    cudaError_t e = cudaStreamEndCapture(cu->now->stream, &graph);
     const struct s2_err failure = be->err; /* of an operator, which was only being recorded */
     memset(&be->err, 0, sizeof be->err);
     be->skip = false;
     if (e == cudaSuccess && failure.status == S2_OK) e = cudaGraphInstantiate(&p->exec, graph, 0);
     if (graph) cudaGraphDestroy(graph);
     if (e == cudaSuccess && p->exec)
-        e = cu->record_launch ? cudaGraphLaunch(p->exec, cu->stream) : cudaGraphUpload(p->exec, cu->stream);
+        e = cu->record_launch ? cudaGraphLaunch(p->exec, cu->now->stream) : cudaGraphUpload(p->exec, cu->now->stream);
     cu->graph.capture_seconds += s2_now() - cu->record_start;
     if (e == cudaSuccess && p->exec) {
         cu->graph.captures++;

@@ -123,7 +123,7 @@ static void convert(struct s2_backend *be, const struct s2_image *f, const struc
     struct s2_yuv p = *f->yuv;
     p.y = cu->frame + part[0].at, p.u = cu->frame + part[1].at, p.v = parts == 3 ? cu->frame + part[2].at : p.u + 1;
     p.y_stride = part[0].row, p.chroma_stride = part[1].row;
-    planes_to_rgb<<<dim3(cu_blocks(f->width, 128), (unsigned)f->height), 128, 0, cu->stream>>>(cu->frame, p, f->width, f->height);
+    planes_to_rgb<<<dim3(cu_blocks(f->width, 128), (unsigned)f->height), 128, 0, cu->now->stream>>>(cu->frame, p, f->width, f->height);
     CU_LAUNCHED(be, "a frame's colours");
 }
 
@@ -168,8 +168,8 @@ void cu_stage_image(struct s2_backend *be, const struct s2_image *f)
     if (be->skip || (s->sent && !cu_ok(be, cudaEventSynchronize(s->sent), "uploading a frame"))) return;
     if (!make_room(be, s, room)) return;
     const size_t bytes = gather(s->pixels, part, parts);
-    cu_ok(be, cudaMemcpyAsync(cu->frame + part[0].at, s->pixels, bytes, cudaMemcpyHostToDevice, cu->stream), "uploading a frame");
-    cu_ok(be, cudaEventRecord(s->sent, cu->stream), "uploading a frame");
+    cu_ok(be, cudaMemcpyAsync(cu->frame + part[0].at, s->pixels, bytes, cudaMemcpyHostToDevice, cu->now->stream), "uploading a frame");
+    cu_ok(be, cudaEventRecord(s->sent, cu->now->stream), "uploading a frame");
     if (f->yuv && !be->skip) convert(be, f, part, parts);
 }
 
@@ -238,12 +238,12 @@ void cu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_im
         struct axis a = vertical ? ay : ax;
         int row = 3 * (vertical ? (pass == 0 ? w : side) : 0), rows = pass == 0 ? h : side;
         if (a.taps == 0) continue;
-        if (vertical) down<<<dim3(cu_blocks(row, 256), (unsigned)side), 256, 0, cu->stream>>>(to, p, a, row);
-        else across<<<dim3(cu_blocks(side, 128), (unsigned)rows), 128, 0, cu->stream>>>(to, p, a, rows);
+        if (vertical) down<<<dim3(cu_blocks(row, 256), (unsigned)side), 256, 0, cu->now->stream>>>(to, p, a, row);
+        else across<<<dim3(cu_blocks(side, 128), (unsigned)rows), 128, 0, cu->now->stream>>>(to, p, a, rows);
         if (!CU_LAUNCHED(be, "preprocess")) return;
         p = to;
     }
     int64_t n = 3 * (int64_t)side * side;
-    CU_BY_TYPE(y.dtype, T, normalise<T><<<cu_blocks(n, 256), 256, 0, cu->stream>>>((T *)y.data, p, level, n));
+    CU_BY_TYPE(y.dtype, T, normalise<T><<<cu_blocks(n, 256), 256, 0, cu->now->stream>>>((T *)y.data, p, level, n));
     CU_LAUNCHED(be, "preprocess");
 }

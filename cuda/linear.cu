@@ -65,7 +65,6 @@ struct plan {
 struct cu_blas {
     struct lt lt;
     cublasLtHandle_t handle;
-    void *workspace;
     struct plan *plan;
     int n;
 };
@@ -94,7 +93,7 @@ struct cu_blas *cu_blas_open(struct s2_backend *be)
     } else if (b->lt.Create(&b->handle) != CUBLAS_STATUS_SUCCESS) {
         s2_backend_fail(be, S2_E_DEVICE, "cuBLASLt cannot use this GPU; use --device cpu");
     } else {
-        b->workspace = be->ops->alloc(be, workspace_size);
+        for (struct cu_lane &lane : cu_of(be)->lane) lane.workspace = be->ops->alloc(be, workspace_size);
     }
     return b;
 }
@@ -107,7 +106,6 @@ void cu_blas_close(struct s2_backend *be, struct cu_blas *b)
         b->lt.MatrixLayoutDestroy(b->plan[i].w), b->lt.MatrixLayoutDestroy(b->plan[i].x),
             b->lt.MatrixLayoutDestroy(b->plan[i].y);
     }
-    be->ops->free(be, b->workspace);
     if (b->handle) b->lt.Destroy(b->handle);
     if (b->lt.library) dlclose(b->lt.library);
     free(b->plan);
@@ -295,7 +293,7 @@ static void launch_ragged(struct s2_backend *be, struct s2_tensor y, struct s2_t
     const struct weights *p = (const struct weights *)l->impl;
     const int m = (int)s2_tokens(x), threads = 32 * RAGGED_WARPS;
     const dim3 grid((unsigned)cu_blocks(m, RAGGED_ROWS), (unsigned)cu_blocks(l->out, RAGGED_WARPS));
-    cudaStream_t stream = cu_of(be)->stream;
+    cudaStream_t stream = cu_stream(be);
     if (y.dtype == S2_F32) {
         ragged<<<grid, threads, 0, stream>>>((float *)y.data, (const T *)x.data, (const T *)p->w, p->bias, m, l->out,
                                              l->in, x.ld, y.ld, act, accumulate);
@@ -348,7 +346,7 @@ static void product(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
     b->lt.MatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     cublasStatus_t st =
         b->lt.Matmul(b->handle, plan->desc, &one, p->w, plan->w, x.data, plan->x, &beta, y.data, plan->y, y.data,
-                     plan->y, &plan->algo, b->workspace, workspace_size, cu_of(be)->stream);
+                     plan->y, &plan->algo, cu_of(be)->now->workspace, workspace_size, cu_stream(be));
     if (st != CUBLAS_STATUS_SUCCESS)
         s2_backend_fail(be, S2_E_DEVICE, "cuBLASLt failed (status %d) in a product of %d x %d by %d", (int)st, key.m,
                         key.k, key.n);
@@ -359,7 +357,7 @@ static void launch_activate(struct s2_backend *be, struct s2_tensor y, const voi
     CU_BY_PIECE(y.dtype, cu_whole(y), T, N, {
         using piece = cu_piece<T, N>;
         const int64_t n = s2_elements(y) / N;
-        activate<T, N><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((piece *)y.data, y.ld / N, (const piece *)x, n,
+        activate<T, N><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((piece *)y.data, y.ld / N, (const piece *)x, n,
                                                                          y.c / N, act, accumulate);
     });
     CU_LAUNCHED(be, "an activation");
@@ -439,7 +437,7 @@ void cu_deconv2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
     CU_BY_PIECE(y.dtype, cu_whole(y) && cu_whole(t) && (!skip.data || cu_whole(skip)), T, N, {
         using piece = cu_piece<T, N>;
         const int64_t n = s2_elements(y) / N;
-        shuffle<T, N><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>(
+        shuffle<T, N><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>(
             (piece *)y.data, (const piece *)t.data, (const piece *)skip.data, skip.n, x.h, x.w, y.c / N, n, act);
     });
     CU_LAUNCHED(be, "deconv2");

@@ -28,7 +28,7 @@ void cu_mask_logits(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
     CU_BY_TYPE(
         u.dtype, T,
         mask_logits<T>
-        <<<dim3(cu_blocks(pixels, 128), (unsigned)u.n), 128, (size_t)(k * c) * sizeof(float), cu_of(be)->stream>>>(
+        <<<dim3(cu_blocks(pixels, 128), (unsigned)u.n), 128, (size_t)(k * c) * sizeof(float), cu_stream(be)>>>(
             (float *)y.data, (const T *)hyper.data, (const T *)u.data, k, c, pixels));
     CU_LAUNCHED(be, "mask_logits");
 }
@@ -78,7 +78,7 @@ void cu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor tok
 {
     if (be->skip) return;
     int n = masks.n, pixels = masks.w, c = tokens.c, *which = (int *)cu_scratch(be, (size_t)n * sizeof(int));
-    cudaStream_t s = cu_of(be)->stream;
+    cudaStream_t s = cu_stream(be);
     if (!which) return;
     decide<<<n, CHOOSE_THREADS, 0, s>>>(which, (const float *)masks.data, (const float *)iou.data, pixels, multimask);
     CU_BY_TYPE(tokens.dtype, T,
@@ -189,7 +189,7 @@ void cu_fill_holes(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x
 {
     if (be->skip) return;
     int pixels = x.h * x.w;
-    cudaStream_t s = cu_of(be)->stream;
+    cudaStream_t s = cu_stream(be);
     if (area <= 0) {
         if (y.data != x.data)
             cu_ok(be,
@@ -258,7 +258,7 @@ void cu_video_masks(struct s2_backend *be, const struct s2_video_masks *out, str
         struct destinations to = {};
         for (int i = 0; out->bits && i < count; i++) to.bits[i] = out->bits[first + i];
         if (first > 0 && !out->bits) break;
-        video_masks<<<grid, dim3(32, 8), 0, cu_of(be)->stream>>>(
+        video_masks<<<grid, dim3(32, 8), 0, cu_stream(be)>>>(
             to, first, out->bits ? count : 0, out->bit_stride, first == 0 ? out->owner : NULL, (const float *)low.data,
             low.n, low.h, low.w, out->height, out->width, out->exclusive);
         if (!CU_LAUNCHED(be, "video_masks")) return;

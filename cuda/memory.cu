@@ -34,7 +34,7 @@ void cu_memory_mask(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
     if (be->skip) return;
     const dim3 grid(cu_blocks(y.w, 128), y.h);
     CU_BY_TYPE(y.dtype, T,
-               memory_mask<<<grid, 128, 0, cu_of(be)->stream>>>((T *)y.data, (const float *)low.data, y.n, y.h, y.w,
+               memory_mask<<<grid, 128, 0, cu_stream(be)>>>((T *)y.data, (const float *)low.data, y.n, y.h, y.w,
                                                                 low.h, low.w, binarize));
     CU_LAUNCHED(be, "memory_mask");
 }
@@ -61,7 +61,7 @@ void cu_bank_store(struct s2_backend *be, const struct s2_bank *bank, const int3
     const int size = bank->tokens * bank->dim;
     const dim3 grid(cu_blocks(size > bank->ptr_dim ? size : bank->ptr_dim, 256), mem.n);
     CU_BY_TYPE(mem.dtype, T,
-               bank_store<<<grid, 256, 0, cu_of(be)->stream>>>(*bank, slot, ptr_slot, (const T *)mem.data,
+               bank_store<<<grid, 256, 0, cu_stream(be)>>>(*bank, slot, ptr_slot, (const T *)mem.data,
                                                                (const float *)ptr.data));
     CU_LAUNCHED(be, "bank_store");
 }
@@ -102,7 +102,7 @@ void cu_pointer_positions(struct s2_backend *be, struct s2_tensor y, const struc
 {
     if (be->skip || s2_elements(y) == 0) return;
     if (!lin) {
-        cu_ok(be, cudaMemsetAsync(y.data, 0, (size_t)s2_elements(y) * sizeof(float), cu_of(be)->stream),
+        cu_ok(be, cudaMemsetAsync(y.data, 0, (size_t)s2_elements(y) * sizeof(float), cu_stream(be)),
               "pointer_positions");
         return;
     }
@@ -117,7 +117,7 @@ void cu_pointer_positions(struct s2_backend *be, struct s2_tensor y, const struc
     for (int i = 0; i < lin->in / 4; i++) waves.of[i] = (float)pow(10000.0, 2.0 * i / (lin->in / 2));
     const dim3 grid(table->ptr_cap, y.n);
     CU_BY_TYPE(be->act, T,
-               pointer_positions<<<grid, 256, 0, cu_of(be)->stream>>>((float *)y.data, *table,
+               pointer_positions<<<grid, 256, 0, cu_stream(be)>>>((float *)y.data, *table,
                                                                       (const T *)cu_linear_weight(lin),
                                                                       cu_linear_bias(lin), waves, lin->in, lin->out));
     CU_LAUNCHED(be, "pointer_positions");
@@ -399,7 +399,7 @@ static bool launch_projection(struct s2_backend *be, const memories &m, int n, T
     const int blocks = 2 * cu_of(be)->sm_count / (across * n), cap = m.table.spatial_cap;
     const int span = blocks > 1 ? cu_blocks(cap, blocks) : cap;
     const dim3 grid(across, cu_blocks(cap, span) + 1, n);
-    project_keys<T, BN><<<grid, P::THREADS, 0, cu_of(be)->stream>>>(m, places<T, BN>{keys, values, capacity}, span);
+    project_keys<T, BN><<<grid, P::THREADS, 0, cu_stream(be)>>>(m, places<T, BN>{keys, values, capacity}, span);
     return CU_LAUNCHED(be, "memory_attention");
 }
 

@@ -1,4 +1,5 @@
-/* steps.cu - where the stream is: steps on their way, marks among the operators, how long the device waited. */
+/* steps.cu - where the streams are: steps on their way, what runs ahead, marks among the operators, how long the device
+ * waited. */
 #include "cu.cuh"
 
 static bool make(struct s2_backend *be, cudaEvent_t *event, unsigned flags)
@@ -17,13 +18,61 @@ uint64_t cu_step_begin(struct s2_backend *be)
     const uint64_t step = cu->steps++;
     struct cu_step *s = at(cu, step);
     if (!be->skip && make(be, &s->begin, cudaEventDefault) && make(be, &s->end, cudaEventDefault))
-        cu_ok(be, cudaEventRecord(s->begin, cu->stream), "a step");
+        cu_ok(be, cudaEventRecord(s->begin, cu->now->stream), "a step");
     return step;
 }
 
 void cu_step_end(struct s2_backend *be, uint64_t step)
 {
-    if (!be->skip) cu_ok(be, cudaEventRecord(at(cu_of(be), step)->end, cu_of(be)->stream), "a step");
+    if (!be->skip) cu_ok(be, cudaEventRecord(at(cu_of(be), step)->end, cu_stream(be)), "a step");
+}
+
+void cu_ahead_begin(struct s2_backend *be)
+{
+    struct cu_backend *cu = cu_of(be);
+    cu->now = &cu->lane[CU_AHEAD];
+    if (!be->skip && cu->taken) cu_ok(be, cudaStreamWaitEvent(cu_stream(be), cu->taken, 0), "a step");
+}
+
+/* 16 bytes a thread, the last of them single bytes */
+struct copies {
+    struct {
+        char *to;
+        const char *from;
+        int64_t bytes;
+    } part[S2_MAX_AHEAD];
+};
+
+__global__ void copy(struct copies c)
+{
+    const int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * sizeof(uint4);
+    const auto &p = c.part[blockIdx.y];
+    if (at + (int64_t)sizeof(uint4) <= p.bytes) {
+        *(uint4 *)(p.to + at) = *(const uint4 *)(p.from + at);
+    } else {
+        for (int64_t i = at; i < p.bytes; i++) p.to[i] = p.from[i];
+    }
+}
+
+void cu_ahead_end(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
+{
+    struct cu_backend *cu = cu_of(be);
+    cudaStream_t ahead = cu->lane[CU_AHEAD].stream;
+    struct copies c = {};
+    int64_t most = 0;
+    cu->now = &cu->lane[CU_MAIN];
+    if (be->skip || !make(be, &cu->encoded, cudaEventDisableTiming) || !make(be, &cu->taken, cudaEventDisableTiming))
+        return;
+    for (int i = 0; i < n; i++) {
+        c.part[i] = {(char *)to[i].data, (const char *)from[i].data,
+                     s2_elements(to[i]) * (int64_t)s2_dtype_size(to[i].dtype)};
+        if (c.part[i].bytes > most) most = c.part[i].bytes;
+    }
+    if (!cu_ok(be, cudaEventRecord(cu->encoded, ahead), "a step") ||
+        !cu_ok(be, cudaStreamWaitEvent(cu_stream(be), cu->encoded, 0), "a step"))
+        return;
+    copy<<<dim3(cu_blocks(most, 256 * sizeof(uint4)), (unsigned)n), 256, 0, cu_stream(be)>>>(c);
+    if (CU_LAUNCHED(be, "taking features over")) cu_ok(be, cudaEventRecord(cu->taken, cu_stream(be)), "a step");
 }
 
 static double seconds_between(cudaEvent_t from, cudaEvent_t to)
@@ -48,7 +97,7 @@ void cu_mark(struct s2_backend *be, int mark)
     struct cu_backend *cu = cu_of(be);
     if (be->skip || !make(be, &cu->mark[mark], cudaEventDefault)) return;
     cu_ok(be,
-          cudaEventRecordWithFlags(cu->mark[mark], cu->stream,
+          cudaEventRecordWithFlags(cu->mark[mark], cu->now->stream,
                                    cu->recording ? cudaEventRecordExternal : cudaEventRecordDefault),
           "a mark");
 }
@@ -64,6 +113,8 @@ void cu_steps_free(struct cu_backend *cu)
         if (cu->step[i].begin) cudaEventDestroy(cu->step[i].begin);
         if (cu->step[i].end) cudaEventDestroy(cu->step[i].end);
     }
+    if (cu->encoded) cudaEventDestroy(cu->encoded);
+    if (cu->taken) cudaEventDestroy(cu->taken);
     for (int i = 0; i < S2_MAX_MARKS; i++)
         if (cu->mark[i]) cudaEventDestroy(cu->mark[i]);
 }

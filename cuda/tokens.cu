@@ -62,7 +62,7 @@ static void launch_norm(struct s2_backend *be, struct s2_tensor y, struct s2_ten
 {
     using piece = cu_piece<T, N>;
     const int64_t n = s2_tokens(x);
-    layer_norm<T, N, LANES, PIECES><<<cu_blocks(n * LANES, NORM_THREADS), NORM_THREADS, 0, cu_of(be)->stream>>>(
+    layer_norm<T, N, LANES, PIECES><<<cu_blocks(n * LANES, NORM_THREADS), NORM_THREADS, 0, cu_stream(be)>>>(
         (piece *)y.data, (const piece *)x.data, y.ld / N, x.ld / N, (const cu_piece<float, N> *)norm->weight,
         (const cu_piece<float, N> *)norm->bias, norm->c / N, norm->eps, n, act);
 }
@@ -125,7 +125,7 @@ void cu_max_pool2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x)
     CU_BY_PIECE(y.dtype, cu_whole(x) && cu_whole(y), T, N, {
         using piece = cu_piece<T, N>;
         const int64_t n = s2_elements(y) / N;
-        max_pool2<T, N><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((piece *)y.data, (const piece *)x.data, x.h,
+        max_pool2<T, N><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((piece *)y.data, (const piece *)x.data, x.h,
                                                                           x.w, x.c / N, n);
     });
     CU_LAUNCHED(be, "max_pool2");
@@ -152,7 +152,7 @@ void cu_upsample2_add(struct s2_backend *be, struct s2_tensor y, struct s2_tenso
     CU_BY_PIECE(y.dtype, cu_whole(x) && cu_whole(y), T, N, {
         using piece = cu_piece<T, N>;
         const int64_t n = s2_elements(y) / N;
-        upsample2_add<T, N><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((piece *)y.data, (const piece *)x.data,
+        upsample2_add<T, N><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((piece *)y.data, (const piece *)x.data,
                                                                               x.h, x.w, x.c / N, n);
     });
     CU_LAUNCHED(be, "upsample2_add");
@@ -180,7 +180,7 @@ void cu_add(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, struc
     CU_BY_PIECE(y.dtype, cu_whole(y) && cu_whole(a) && cu_whole(b), T, N, {
         using piece = cu_piece<T, N>;
         const int64_t n = s2_elements(y) / N;
-        add<T, N><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((piece *)y.data, (const piece *)a.data,
+        add<T, N><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((piece *)y.data, (const piece *)a.data,
                                                                     (const piece *)b.data, s, n, n / y.n, y.c / N,
                                                                     a.n == 1, b.n == 1, token);
     });
@@ -214,7 +214,7 @@ template <class T, int N, class Piece>
 static void launch_rope(struct s2_backend *be, struct s2_tensor x, const float *table)
 {
     const int64_t n = s2_elements(x) / N;
-    rope<T, N, Piece><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)x.data, x.ld, (const float2 *)table,
+    rope<T, N, Piece><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((T *)x.data, x.ld, (const float2 *)table,
                                                                         x.h * x.w, x.c / N, n);
 }
 
@@ -244,7 +244,7 @@ void cu_take(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, int 
     if (be->skip) return;
     int64_t n = s2_elements(y);
     CU_BY_TYPE(y.dtype, T,
-               take<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const T *)x.data, y.w, x.h * x.w,
+               take<T><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((T *)y.data, (const T *)x.data, y.w, x.h * x.w,
                                                                          first, y.c, n));
     CU_LAUNCHED(be, "take");
 }
@@ -263,7 +263,7 @@ void cu_concat(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, st
     if (be->skip) return;
     int64_t n = s2_elements(y);
     CU_BY_TYPE(y.dtype, T,
-               concat<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>(
+               concat<T><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>(
                    (T *)y.data, (const T *)a.data, (const T *)b.data, a.w, b.w, y.c, a.n == 1, n));
     CU_LAUNCHED(be, "concat");
 }
@@ -280,7 +280,7 @@ void cu_scatter(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
 {
     if (be->skip) return;
     int64_t n = s2_elements(x);
-    scatter<<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((float *)y.data, (const float *)x.data, index, n / x.n,
+    scatter<<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((float *)y.data, (const float *)x.data, index, n / x.n,
                                                               n);
     CU_LAUNCHED(be, "scatter");
 }
@@ -312,7 +312,7 @@ void cu_point_tokens(struct s2_backend *be, struct s2_tensor y, const float *poi
     if (be->skip || s2_tokens(y) == 0) return;
     CU_BY_TYPE(y.dtype, T,
                point_tokens<T>
-               <<<(int)s2_tokens(y), 128, 0, cu_of(be)->stream>>>((T *)y.data, points, gauss, embed, (float)size));
+               <<<(int)s2_tokens(y), 128, 0, cu_stream(be)>>>((T *)y.data, points, gauss, embed, (float)size));
     CU_LAUNCHED(be, "point_tokens");
 }
 
@@ -328,7 +328,7 @@ void cu_where_absent(struct s2_backend *be, struct s2_tensor x, struct s2_tensor
     if (be->skip) return;
     int64_t n = s2_elements(x);
     CU_BY_TYPE(x.dtype, T,
-               where_absent<T><<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)x.data, (const float *)score.data,
+               where_absent<T><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((T *)x.data, (const float *)score.data,
                                                                                  vec, replace, x.c, n / x.n, n));
     CU_LAUNCHED(be, "where_absent");
 }
@@ -345,6 +345,6 @@ void cu_clamp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, flo
     int64_t n = s2_elements(y);
     CU_BY_TYPE(y.dtype, T,
                clamp<T>
-               <<<cu_blocks(n, 256), 256, 0, cu_of(be)->stream>>>((T *)y.data, (const float *)x.data, lo, hi, n));
+               <<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((T *)y.data, (const float *)x.data, lo, hi, n));
     CU_LAUNCHED(be, "clamp");
 }

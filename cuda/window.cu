@@ -162,7 +162,7 @@ static void attend_windows(struct s2_backend *be, const window_source<T> &src, s
     if (l.keys <= 16) {
         const float scale2 = FLASH_LOG2E / sqrtf((float)src.d);
         small_windows<small><<<cu_blocks(l.problems, SMALL_WARPS), 32 * SMALL_WARPS,
-                               SMALL_WARPS * small::ONE_TILE_BYTES, cu_of(be)->stream>>>(src, l.problems, scale2);
+                               SMALL_WARPS * small::ONE_TILE_BYTES, cu_stream(be)>>>(src, l.problems, scale2);
         CU_LAUNCHED(be, "window_attention");
     } else if (flash_fits<tile, window_source<T>>(be, "window_attention")) {
         flash_launch<tile>(be, src, flash_partial{NULL, NULL}, 1, l.problems, l.queries, l.keys, "window_attention");

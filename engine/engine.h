@@ -93,7 +93,7 @@ enum s2_status s2_session_step(struct s2_session *, const struct s2_image *, con
  * returns. collect waits for the oldest step submitted and completes its results. At most s2_session_depth() steps are
  * in flight: 1 on the CPU, which is done on submit, else S2_MAX_IN_FLIGHT. A submit that fails leaves nothing to
  * collect. */
-enum { S2_MAX_IN_FLIGHT = 2 };
+enum { S2_MAX_IN_FLIGHT = 3 };
 enum s2_status s2_session_submit(struct s2_session *, const struct s2_image *, const struct s2_prompt *, int n_prompts,
                                  const struct s2_step_result *, struct s2_err *);
 enum s2_status s2_session_collect(struct s2_session *, struct s2_err *);

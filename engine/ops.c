@@ -23,6 +23,6 @@ enum s2_status s2_backend_check(const struct s2_backend *be, struct s2_err *err)
 
 const char *s2_program_name(enum s2_program program)
 {
-    static const char *const names[] = {"track", "results", "prompt", "refine"};
+    static const char *const names[] = {"image", "track", "results", "prompt", "refine"};
     return names[program];
 }

@@ -81,11 +81,11 @@ struct s2_video_masks {
                           (the first on ties), else 0; NULL: not wanted */
 };
 
-enum s2_program { S2_PROGRAM_TRACK, S2_PROGRAM_RESULTS, S2_PROGRAM_PROMPT, S2_PROGRAM_REFINE };
-const char *s2_program_name(enum s2_program); /* "track", "results", "prompt", "refine" */
+enum s2_program { S2_PROGRAM_IMAGE, S2_PROGRAM_TRACK, S2_PROGRAM_RESULTS, S2_PROGRAM_PROMPT, S2_PROGRAM_REFINE };
+const char *s2_program_name(enum s2_program); /* "image", "track", "results", "prompt", "refine" */
 
 enum { S2_OUTPUT_OWNER = 1, S2_OUTPUT_MASKS = 2 };
-enum { S2_MAX_STEPS = 4, S2_MAX_MARKS = 8 };
+enum { S2_MAX_STEPS = 4, S2_MAX_MARKS = 8, S2_MAX_AHEAD = 3 };
 
 /* What makes two steps the same program. The session stands for what is fixed while it is open: model, image size,
  * precision, size of the video, capacity of the bank, and all addresses. */
@@ -123,6 +123,12 @@ struct s2_ops {
     uint64_t (*step_begin)(struct s2_backend *);
     void (*step_end)(struct s2_backend *, uint64_t step);
     void (*step_wait)(struct s2_backend *, uint64_t step);
+    /* Operators between ahead_begin and ahead_end may run while those issued before are still on their way: they wait
+     * for each other and for the last ahead_end's copies, so they read and write nothing but memory of their own and
+     * what was complete before. What follows ahead_end waits for them and for n copies, from[i] to to[i], at most
+     * S2_MAX_AHEAD, whole rows of as many elements. Both are called after a failure too. */
+    void (*ahead_begin)(struct s2_backend *);
+    void (*ahead_end)(struct s2_backend *, int n, const struct s2_tensor *to, const struct s2_tensor *from);
     /* Marks a place among the operators, recorded ones too; between: seconds from one mark to another as they were last
      * passed, 0 if one never was. Everything is complete. */
     void (*mark)(struct s2_backend *, int mark); /* 0 .. S2_MAX_MARKS - 1 */

@@ -120,15 +120,35 @@ static struct s2_tensor device_tensor(struct s2_session *s, enum s2_dtype type, 
     return t;
 }
 
+static struct s2i_features device_features(struct s2_session *s)
+{
+    const int g = s->m->G;
+    const enum s2_dtype act = s->be->act;
+    return (struct s2i_features){.f = device_tensor(s, act, 1, g, g, S2_MODEL_DIM),
+                                 .s1 = device_tensor(s, act, 1, 2 * g, 2 * g, s->m->neck.s1.out),
+                                 .s0 = device_tensor(s, act, 1, 4 * g, 4 * g, s->m->neck.s0.out)};
+}
+
+/* What runs ahead has a workspace of its own. */
+static void open_workspaces(struct s2_session *s)
+{
+    struct s2i_workspace *ws = &s->ws, *image = &s->image_ws;
+    s->be->skip = true;
+    s2i_measure(s);
+    s->be->skip = false;
+    if (!s->ahead && image->peak > ws->peak) ws->peak = image->peak;
+    ws->base = device(s, ws->peak);
+    image->base = s->ahead ? device(s, image->peak) : ws->base;
+}
+
 static enum s2_status open_device(struct s2_session *s, struct s2_err *err)
 {
     struct s2_backend *be = s->be;
     int n = s->cfg.n_objects, g = s->m->G, batch = be->max_batch;
     float pad[6] = {0, 0, -1, 0, 0, -1};
 
-    s->f = device_tensor(s, be->act, 1, g, g, S2_MODEL_DIM);
-    s->s1 = device_tensor(s, be->act, 1, 2 * g, 2 * g, s->m->neck.s1.out);
-    s->s0 = device_tensor(s, be->act, 1, 4 * g, 4 * g, s->m->neck.s0.out);
+    s->now = device_features(s);
+    s->next = s->ahead ? device_features(s) : s->now;
     s->low = device_tensor(s, S2_F32, n, 4 * g, 4 * g, 1);
     s->score = device_tensor(s, S2_F32, n, 1, 1, 1);
     s->iou = device_tensor(s, S2_F32, n, 1, 1, 1);
@@ -142,12 +162,7 @@ static enum s2_status open_device(struct s2_session *s, struct s2_err *err)
     }
     for (int i = 0; i < batch; i++) OP(be, upload, s->no_points + 6 * i, pad, sizeof pad);
 
-    if (s2_backend_check(be, err) == S2_OK) {
-        be->skip = true; /* measure the workspace */
-        s2i_measure(s);
-        be->skip = false;
-        s->ws.base = device(s, s->ws.peak);
-    }
+    if (s2_backend_check(be, err) == S2_OK) open_workspaces(s);
     return s2_backend_check(be, err);
 }
 
@@ -175,7 +190,8 @@ enum s2_status s2_session_open(struct s2_session **out, struct s2_model *m, cons
     enum s2_status st = S2_E_DEVICE;
     size_t n = (size_t)cfg->n_objects, logits = (size_t)(16 * m->N);
     s->m = m, s->be = m->be, s->cfg = *cfg;
-    s->ws.act = m->be->act;
+    s->ws.act = s->image_ws.act = m->be->act;
+    s->ahead = m->be->ops->ahead_begin && !cfg->time_stages;
     static uint64_t sessions;
     s->serial = __atomic_add_fetch(&sessions, 1, __ATOMIC_RELAXED);
     s->n_points = (cfg->max_points > 2 ? cfg->max_points : 2) + 1;
@@ -192,6 +208,7 @@ enum s2_status s2_session_open(struct s2_session **out, struct s2_model *m, cons
     if ((st = open_landing(s, err)) != S2_OK) goto fail;
     if ((st = open_device(s, err)) != S2_OK) goto fail;
     for (int i = 0; i < cfg->n_objects; i++) s2i_blank(s, i);
+    s2i_sync(s->be); /* what runs ahead does not wait for this */
     if ((st = s2_backend_check(s->be, err)) != S2_OK) goto fail;
     s->cfg.prompted_frames = NULL; /* the caller's */
     *out = s;
@@ -206,9 +223,24 @@ void s2_session_free(struct s2_session *s)
     if (!s) return;
     if (s->be->ops->forget) s->be->ops->forget(s->be, s->serial);
     if (s->be->ops->sync) s->be->ops->sync(s->be); /* steps may be on their way */
-    void *owned[] = {s->f.data,      s->s1.data,      s->s0.data,      s->low.data,      s->score.data,
-                     s->iou.data,    s->no_points,    s->bank.spatial, s->bank.pointers, s->table.device,
-                     s->device_bits, s->device_owner, s->ws.base};
+    const struct s2i_features none = {0}, next = s->ahead ? s->next : none;
+    void *owned[] = {s->now.f.data,
+                     s->now.s1.data,
+                     s->now.s0.data,
+                     next.f.data,
+                     next.s1.data,
+                     next.s0.data,
+                     s->low.data,
+                     s->score.data,
+                     s->iou.data,
+                     s->no_points,
+                     s->device_bits,
+                     s->device_owner,
+                     s->bank.spatial,
+                     s->bank.pointers,
+                     s->table.device,
+                     s->ws.base,
+                     s->ahead ? s->image_ws.base : NULL};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         if (owned[i]) s->be->ops->free(s->be, owned[i]);
     for (int i = 0; s->object && i < s->cfg.n_objects; i++) s2i_membank_free(&s->object[i].memories);

@@ -95,21 +95,30 @@ static bool end(struct s2_session *s)
     return s->be->ops->end && s->be->ops->end(s->be);
 }
 
-static void stage_image(struct s2_session *s, const struct s2_image *image)
+/* The features of a frame, which nothing of the frames before is needed for. */
+static void image_program(struct s2_session *s, const struct s2_image *image)
 {
-    if (!s->be->skip && s->be->ops->stage_image) s->be->ops->stage_image(s->be, image);
+    const struct s2_ops *ops = s->be->ops;
+    if (s->ahead) ops->ahead_begin(s->be);
+    if (!s->be->skip && ops->stage_image) ops->stage_image(s->be, image);
+    if (begin(s, S2_PROGRAM_IMAGE, 1, 0)) {
+        do {
+            if (s->cfg.time_stages && ops->mark) OP(s->be, mark, 0);
+            s2i_encode_image(s, image);
+        } while (end(s));
+    }
+    if (!s->ahead) return;
+    const struct s2_tensor to[] = {s->now.f, s->now.s1, s->now.s0}, from[] = {s->next.f, s->next.s1, s->next.s0};
+    ops->ahead_end(s->be, 3, to, from);
 }
 
-/* Image features, and n tracked objects (table entries 0 .. n-1, whole batches) */
-static void track_program(struct s2_session *s, const struct s2_image *image, int n)
+/* n tracked objects (table entries 0 .. n-1, whole batches) */
+static void track_program(struct s2_session *s, int n)
 {
     int batch = n < s->be->max_batch ? n : s->be->max_batch;
-    stage_image(s, image);
     upload_table(s);
     if (!begin(s, S2_PROGRAM_TRACK, n, 0)) return;
     do {
-        if (s->cfg.time_stages && s->be->ops->mark) OP(s->be, mark, 0);
-        s2i_encode_image(s, image);
         for (int i = 0; i < n; i += batch) s2i_track(s, i, n - i < batch ? n - i : batch);
     } while (end(s));
 }
@@ -199,19 +208,17 @@ static void issue_step(struct s2_session *s, const struct s2_image *image, const
         enter(s, n_tracked++, i, true, true, false, s->object[i].memories.life);
         s->iou_known[i] = true;
     }
+    for (int i = 0; i < objects; i++) n_prompted += prompted(p, n, i);
+    if (n_tracked + n_prompted > 0) image_program(s, image);
     if (n_tracked > 0) {
         int whole = s2i_bucket(s->be, n_tracked);
         for (int i = n_tracked; i < whole; i++) enter_nothing(s, i);
-        track_program(s, image, whole);
+        track_program(s, whole);
     }
     for (int i = 0; i < objects; i++) { /* prompts are rare: one object at a time, table entry 0 */
         if (!prompted(p, n, i)) continue;
         bool refine = s->object[i].started && s->cfg.late == S2_LATE_REFINE;
         begin(s, refine ? S2_PROGRAM_REFINE : S2_PROGRAM_PROMPT, 1, 0);
-        if (n_tracked == 0 && n_prompted++ == 0) {
-            stage_image(s, image);
-            s2i_encode_image(s, image);
-        }
         s2i_sync(s->be); /* the table is on its way no more */
         enter(s, 0, i, refine, !ahead, true, s->object[i].memories.life);
         upload_table(s);
@@ -297,14 +304,11 @@ enum s2_status s2_session_preview(struct s2_session *s, int frame, const struct 
         for (int k = 0; k < n; k++)
             if (p[k].object == i && p[k].kind == S2_PROMPT_STOP) s->object[i].preview_life++;
         if (!prompted(p, n, i)) continue;
+        if (!encoded) image_program(s, image);
+        encoded = true;
         begin(s, S2_PROGRAM_PROMPT, 1, 0);
         enter(s, 0, i, false, true, true, s->object[i].preview_life);
         upload_table(s);
-        if (!encoded) {
-            stage_image(s, image);
-            s2i_encode_image(s, image);
-        }
-        encoded = true;
         s2i_prompt(s, i, 0, p, n, false, true, err);
         end(s);
         s2i_sync(s->be);

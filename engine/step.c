@@ -18,25 +18,27 @@ void s2i_encode_image(struct s2_session *s, const struct s2_image *image)
     struct s2_backend *be = s->be;
     const struct s2_model *m = s->m;
     struct s2i_tap_scope tap = {s, -1, "image"};
-    size_t mark = s->ws.used;
+    const struct s2i_features *out = &s->next;
+    struct s2i_workspace *ws = &s->image_ws;
+    size_t mark = ws->used;
     double t = s2_now();
     struct s2i_maps maps = {0};
-    struct s2_tensor input = s2i_act(&s->ws, 1, m->S, m->S, 3);
+    struct s2_tensor input = s2i_act(ws, 1, m->S, m->S, 3);
 
     OP(be, preprocess, input, image);
-    s2i_trunk_forward(m, &s->ws, input, &maps);
-    s2i_neck_forward(m, &s->ws, &maps, s->f, s->s1, s->s0);
+    s2i_trunk_forward(m, ws, input, &maps);
+    s2i_neck_forward(m, ws, &maps, out->f, out->s1, out->s0);
 
     s2i_tap_map(&tap, "I", input, 0);
     s2i_tap_map(&tap, "C2", maps.c[0], 0);
     s2i_tap_map(&tap, "C3", maps.c[1], 0);
     s2i_tap_map(&tap, "C4", maps.c[2], 0);
     s2i_tap_map(&tap, "C5", maps.c[3], 0);
-    s2i_tap_map(&tap, "P2", s->f, 0);
+    s2i_tap_map(&tap, "P2", out->f, 0);
     s2i_tap_map(&tap, "PE256", m->pe256, 0);
-    s2i_tap_map(&tap, "S0", s->s0, 0);
-    s2i_tap_map(&tap, "S1", s->s1, 0);
-    s->ws.used = mark;
+    s2i_tap_map(&tap, "S0", out->s0, 0);
+    s2i_tap_map(&tap, "S1", out->s1, 0);
+    ws->used = mark;
     s2i_lap(s, S2_STAGE_IMAGE, t);
 }
 
@@ -138,7 +140,7 @@ static void remember(struct s2_session *s, int entry, const int32_t *objects, st
     struct s2_tensor mask = s2i_act(&s->ws, n, m->S, m->S, 1), memory = s2i_act(&s->ws, n, m->G, m->G, S2_MEMORY_DIM);
 
     OP(be, memory_mask, mask, low, from_prompt);
-    s2i_memory_encoder_forward(m, &s->ws, memory, mask, s->f);
+    s2i_memory_encoder_forward(m, &s->ws, memory, mask, s->now.f);
     if (m->no_object_memory) OP(be, where_absent, memory, score, m->no_object_memory, false);
     OP(be, bank_store, &s->bank, on_device(s, s->table.store_slot + entry), on_device(s, s->table.store_ptr + entry),
        memory, pointer);
@@ -159,7 +161,7 @@ static void attend_memories(struct s2_session *s, struct s2_tensor x, int entry,
     struct s2_bank_table table = s2i_table_at(s, entry);
     struct probe probe = {s, kind, entry, x.n, objects};
     struct s2i_memory_probe see = {see_layer, &probe};
-    s2i_memory_attention_forward(s->m, &s->ws, x, s->f, &s->bank, &table, s->cfg.tap ? &see : NULL);
+    s2i_memory_attention_forward(s->m, &s->ws, x, s->now.f, &s->bank, &table, s->cfg.tap ? &see : NULL);
     for (int i = 0; i < x.n; i++) {
         struct s2i_tap_scope tap = {s, objects[i], kind};
         s2i_tap_map(&tap, "X", s2_shape(x, x.n, s->m->G, s->m->G, S2_MODEL_DIM), i);
@@ -185,7 +187,8 @@ static void decode_unprompted(struct s2_session *s, struct s2_tensor x, int entr
     out->iou = s2i_f32(&s->ws, n, 1, 1, 1);
     out->pointer = s2i_f32(&s->ws, n, 1, 1, S2_MODEL_DIM);
     struct s2_tensor filled = s2i_f32(&s->ws, n, side, side, 1);
-    s2i_mask_decoder_forward(m, &s->ws, x, m->prompt_encoder.no_mask, s->no_points, 2, s->s1, s->s0, &out->decoded);
+    s2i_mask_decoder_forward(m, &s->ws, x, m->prompt_encoder.no_mask, s->no_points, 2, s->now.s1, s->now.s0,
+                             &out->decoded);
     answer(s, &out->decoded, true, out->low, out->iou, out->pointer);
     OP(be, fill_holes, filled, out->low, s->cfg.fill_hole_area);
     OP(be, scatter, s->low, filled, index);
@@ -278,7 +281,7 @@ static void decode_points(struct s2_session *s, struct calls *c)
         dense = s2i_act(&s->ws, 1, m->G, m->G, S2_MODEL_DIM);
         s2i_dense_prompt(m, &s->ws, dense, one(s->low, c->object), 32.0f);
     }
-    s2i_mask_decoder_forward(m, &s->ws, c->x, dense, points, c->n_points + 1, s->s1, s->s0, &d);
+    s2i_mask_decoder_forward(m, &s->ws, c->x, dense, points, c->n_points + 1, s->now.s1, s->now.s0, &d);
     answer(s, &d, c->n_points <= 1, low, one(s->iou, c->object), c->pointer);
     OP(be, fill_holes, one(s->low, c->object), low, s->cfg.fill_hole_area);
     OP(be, clamp, one(s->score, c->object), d.score, -INFINITY, INFINITY);
@@ -314,7 +317,7 @@ static void decode_mask(struct s2_session *s, struct calls *c, const struct s2_b
     OP(be, upload, low.data, s->host_logits, bytes);
     OP(be, upload, logits.data, s->host_logits + 16 * m->N, bytes);
     s2i_dense_prompt(m, &s->ws, dense, logits, INFINITY);
-    s2i_mask_decoder_forward(m, &s->ws, c->raw, dense, s->no_points, 2, s->s1, s->s0, &d);
+    s2i_mask_decoder_forward(m, &s->ws, c->raw, dense, s->no_points, 2, s->now.s1, s->now.s0, &d);
     answer(s, &d, false, ignored, iou, c->pointer);
 
     struct s2_tensor out_score = one(s->score, c->object);
@@ -332,7 +335,7 @@ static void prepare_x(struct s2_session *s, struct calls *c, int entry)
 {
     struct s2_backend *be = s->be;
     c->x = s2i_act(&s->ws, 1, 1, s->m->N, S2_MODEL_DIM);
-    c->raw = s2_shape(s->f, 1, 1, s->m->N, S2_MODEL_DIM);
+    c->raw = s2_shape(s->now.f, 1, 1, s->m->N, S2_MODEL_DIM);
     c->pointer = s2i_f32(&s->ws, 1, 1, 1, S2_MODEL_DIM);
     if (!c->refine) {
         OP(be, add, c->x, c->raw, s->m->no_memory, 1.0f);

@@ -24,7 +24,7 @@ static struct {
     int uploads; /* of the table, with memories */
 
     int rounds, round; /* of a program's operators; all but the last are recorded only */
-    int begun[4], why_not[4];
+    int begun[5], why_not[5];
 } w;
 
 static void keep_or_freeze(const struct s2i_selection *s, int frame)
@@ -224,11 +224,12 @@ Test(programs, rounds_take_effect_once, .timeout = 300)
         run(c, N);
         for (int t = 0; t < N; t++)
             cr_expect_eq(difference(once[t], c->logits[t]), 0, "%d rounds, frame %d", w.rounds, t);
+        cr_expect_eq(w.begun[S2_PROGRAM_IMAGE], N);
         cr_expect_eq(w.begun[S2_PROGRAM_TRACK], N - 1);
         cr_expect_eq(w.begun[S2_PROGRAM_RESULTS], N);
         cr_expect_eq(w.begun[S2_PROGRAM_PROMPT], 1);
         cr_expect_eq(w.why_not[S2_PROGRAM_PROMPT], 1);
-        cr_expect_eq(w.why_not[S2_PROGRAM_TRACK] + w.why_not[S2_PROGRAM_RESULTS], 0);
+        cr_expect_eq(w.why_not[S2_PROGRAM_IMAGE] + w.why_not[S2_PROGRAM_TRACK] + w.why_not[S2_PROGRAM_RESULTS], 0);
     }
     free(once);
     close_clip(c);
