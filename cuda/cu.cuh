@@ -39,7 +39,7 @@ struct cu_backend {
     struct cu_lane lane[CU_LANES], *now; /* now: where operators go */
     cudaEvent_t encoded, taken;          /* of the last ahead_end: before and behind its copies, steps.cu */
     bool recording; /* the stream is being captured: nothing may allocate or wait */
-    uint8_t *frame; /* staged picture, device memory, RGB rows of 3 * width bytes; behind them room for planes */
+    uint8_t *frame; /* staged picture, device memory, image.cu */
     size_t frame_size;
     struct cu_staging staging[CU_STAGINGS];
     uint64_t staged; /* frames so far */

@@ -1,5 +1,6 @@
-/* image.cu - a decoded frame becomes the model's input: Pillow's 8-bit bicubic in its own integer arithmetic, then the
- * normalised levels (spec of both in engine/common.h). */
+/* image.cu - a decoded frame becomes the model's input: 4:2:0 planes made RGB (yuv.c has the arithmetic), Pillow's 8-bit
+ * bicubic in its own integer arithmetic, then the normalised levels (spec of both in engine/common.h); all in one
+ * kernel. */
 #include <cstdlib>
 #include <cstring>
 
@@ -9,31 +10,44 @@ extern "C" {
 #include "../engine/common.h"
 }
 
-/* Tables of one frame size, device memory: [first, count, coef] across, the same down, then the 3 x 256 levels. */
+/* ------------------------------------------------------------------ tables */
+
+/* Of one axis, device memory: [first, count, coef]. taps 1: the size stays, each sample is its own. */
 struct axis {
     const int32_t *first, *count, *coef;
-    int in, out, taps; /* taps 0: the size stays */
+    int in, out, taps;
 };
 
-static size_t axis_cells(int in, int out) { return in == out ? 0 : (size_t)out * (size_t)(s2i_bicubic_taps(in, out) + 2); }
+static int taps_of(int in, int out)
+{
+    return in == out ? 1 : s2i_bicubic_taps(in, out);
+}
+
+static size_t axis_cells(int in, int out)
+{
+    return (size_t)out * (size_t)(taps_of(in, out) + 2);
+}
 
 static void fill(int32_t *at, int in, int out)
 {
-    if (in != out) s2i_bicubic_table(in, out, at, at + out, at + 2 * out);
+    if (in != out) {
+        s2i_bicubic_table(in, out, at, at + out, at + 2 * out);
+        return;
+    }
+    for (int i = 0; i < out; i++) at[i] = i, at[out + i] = 1, at[2 * out + i] = 1 << S2I_BICUBIC_BITS;
 }
 
 static struct axis view(const int32_t *at, int in, int out)
 {
-    struct axis a = {NULL, NULL, NULL, in, out, 0};
-    if (in != out) a.first = at, a.count = at + out, a.coef = at + 2 * out, a.taps = s2i_bicubic_taps(in, out);
-    return a;
+    return {at, at + out, at + 2 * out, in, out, taps_of(in, out)};
 }
 
+/* Those of one frame size: across, down, then the 3 x 256 levels. */
 static bool make_tables(struct s2_backend *be, int width, int height, int side)
 {
     struct cu_backend *cu = cu_of(be);
     if (cu->axis && cu->axis_width == width && cu->axis_height == height && cu->axis_side == side) return true;
-    size_t across = axis_cells(width, side), cells = across + axis_cells(height, side) + 768;
+    const size_t across = axis_cells(width, side), cells = across + axis_cells(height, side) + 768;
     int32_t *host = (int32_t *)malloc(cells * sizeof *host);
     if (!host) {
         s2_backend_fail(be, S2_E_DEVICE, "out of memory for the resampling tables");
@@ -53,22 +67,31 @@ static bool make_tables(struct s2_backend *be, int width, int height, int side)
     return !be->skip;
 }
 
-/* Rows of a picture on the host, and where they lie, packed, behind cu->frame. */
+/* ------------------------------------------------------------------ staging */
+
+/* In front of the pixels on the device, so that one recording serves pictures of both kinds. */
+struct head {
+    const uint8_t *rgb; /* [height][width][3], or NULL: */
+    struct s2_yuv yuv;  /* with planes in device memory */
+};
+enum { HEAD_ROOM = 256 };
+
+/* Rows of a picture on the host, and where they lie packed behind the head. */
 struct part {
     const uint8_t *from;
     size_t stride, row, rows, at;
 };
 
-/* Returns how many. RGB is at 0; planes are behind the room for it. */
+/* Returns how many. */
 static int parts_of(const struct s2_image *f, struct part part[3])
 {
     const struct s2_yuv *p = f->yuv;
-    const size_t w = (size_t)f->width, h = (size_t)f->height, luma = 3 * w * h, chroma = luma + w * h;
+    const size_t w = (size_t)f->width, h = (size_t)f->height, chroma = HEAD_ROOM + w * h;
     if (!p) {
-        part[0] = {f->rgb, f->stride, 3 * w, h, 0};
+        part[0] = {f->rgb, f->stride, 3 * w, h, HEAD_ROOM};
         return 1;
     }
-    part[0] = {p->y, p->y_stride, w, h, luma};
+    part[0] = {p->y, p->y_stride, w, h, HEAD_ROOM};
     if (p->chroma_step == 2) {
         part[1] = {p->u, p->chroma_stride, w, h / 2, chroma};
         return 2;
@@ -78,53 +101,14 @@ static int parts_of(const struct s2_image *f, struct part part[3])
     return 3;
 }
 
-/* The two samples of one axis beside a pixel, and the weight of the second in quarters: yuv.c. */
-struct tap {
-    int first, second, weight;
-};
-
-__device__ static struct tap tap_of(int pixel, int offset, int samples)
+static struct head head_of(const struct s2_image *f, const struct part *part, int parts, const uint8_t *frame)
 {
-    int quarters = 2 * pixel - offset;
-    if (samples < 4) quarters = (quarters + 2) & ~3;
-    int i = quarters >> 2;
-    return {max(0, min(i, samples - 1)), max(0, min(i + 1, samples - 1)), quarters & 3};
-}
-
-__device__ static int chroma_at(const uint8_t *plane, int64_t stride, int step, struct tap x, struct tap y)
-{
-    const uint8_t *top = plane + y.first * stride, *bottom = plane + y.second * stride;
-    int a = x.first * step, b = x.second * step;
-    int above = (4 - x.weight) * top[a] + x.weight * top[b], below = (4 - x.weight) * bottom[a] + x.weight * bottom[b];
-    return 32 * ((4 - y.weight) * above + y.weight * below) - (1 << 16);
-}
-
-__device__ static uint8_t level_of(uint32_t sum) { return (uint8_t)max(0, min((int32_t)sum >> 22, 255)); }
-
-/* dst [height][width][3]; the planes of p are device memory */
-__global__ void planes_to_rgb(uint8_t *dst, struct s2_yuv p, int width, int height)
-{
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y;
-    if (x >= width) return;
-    struct tap across = tap_of(x, p.chroma_x, width / 2), down = tap_of(y, p.chroma_y, height / 2);
-    int u = chroma_at(p.u, (int64_t)p.chroma_stride, p.chroma_step, across, down);
-    int v = chroma_at(p.v, (int64_t)p.chroma_stride, p.chroma_step, across, down);
-    uint32_t grey = (uint32_t)((512 * p.y[(int64_t)y * (int64_t)p.y_stride + x] - p.black) * p.gain) + (1u << 21);
-    uint8_t *to = dst + ((int64_t)y * width + x) * 3;
-    to[0] = level_of(grey + (uint32_t)(v * p.v_to_r));
-    to[1] = level_of(grey + (uint32_t)(v * p.v_to_g) + (uint32_t)(u * p.u_to_g));
-    to[2] = level_of(grey + (uint32_t)(u * p.u_to_b));
-}
-
-/* Behind the copies and before any program, so that one recording serves pictures of both kinds. */
-static void convert(struct s2_backend *be, const struct s2_image *f, const struct part *part, int parts)
-{
-    struct cu_backend *cu = cu_of(be);
-    struct s2_yuv p = *f->yuv;
-    p.y = cu->frame + part[0].at, p.u = cu->frame + part[1].at, p.v = parts == 3 ? cu->frame + part[2].at : p.u + 1;
-    p.y_stride = part[0].row, p.chroma_stride = part[1].row;
-    planes_to_rgb<<<dim3(cu_blocks(f->width, 128), (unsigned)f->height), 128, 0, cu->now->stream>>>(cu->frame, p, f->width, f->height);
-    CU_LAUNCHED(be, "a frame's colours");
+    if (!f->yuv) return {frame + part[0].at, {}};
+    struct head h = {NULL, *f->yuv};
+    h.yuv.y = frame + part[0].at, h.yuv.u = frame + part[1].at;
+    h.yuv.v = parts == 3 ? frame + part[2].at : h.yuv.u + 1;
+    h.yuv.y_stride = part[0].row, h.yuv.chroma_stride = part[1].row;
+    return h;
 }
 
 /* Room for a frame on the device and in the host memory it travels from. */
@@ -147,15 +131,16 @@ static bool make_room(struct s2_backend *be, struct cu_staging *s, size_t bytes)
     return !be->skip;
 }
 
-/* Packed at `to` as it will lie on the device from the first part on; returns the bytes. */
+/* Packed as it will lie on the device; returns the bytes. */
 static size_t gather(uint8_t *to, const struct part *part, int parts)
 {
     for (int i = 0; i < parts; i++) {
-        uint8_t *at = to + (part[i].at - part[0].at);
-        for (size_t y = 0; y < part[i].rows; y++) memcpy(at + y * part[i].row, part[i].from + y * part[i].stride, part[i].row);
+        uint8_t *at = to + part[i].at;
+        for (size_t y = 0; y < part[i].rows; y++)
+            memcpy(at + y * part[i].row, part[i].from + y * part[i].stride, part[i].row);
     }
     const struct part *last = &part[parts - 1];
-    return last->at + last->row * last->rows - part[0].at;
+    return last->at + last->row * last->rows;
 }
 
 void cu_stage_image(struct s2_backend *be, const struct s2_image *f)
@@ -164,13 +149,15 @@ void cu_stage_image(struct s2_backend *be, const struct s2_image *f)
     struct cu_staging *s = &cu->staging[cu->staged++ % CU_STAGINGS];
     struct part part[3];
     const int parts = parts_of(f, part);
-    const size_t room = 9 * (size_t)f->width * (size_t)f->height / 2; /* RGB, and planes behind it */
+    const size_t room = HEAD_ROOM + 3 * (size_t)f->width * (size_t)f->height;
     if (be->skip || (s->sent && !cu_ok(be, cudaEventSynchronize(s->sent), "uploading a frame"))) return;
     if (!make_room(be, s, room)) return;
+    const struct head head = head_of(f, part, parts, cu->frame);
+    static_assert(sizeof head <= HEAD_ROOM, "pixels lie behind the head");
+    memcpy(s->pixels, &head, sizeof head);
     const size_t bytes = gather(s->pixels, part, parts);
-    cu_ok(be, cudaMemcpyAsync(cu->frame + part[0].at, s->pixels, bytes, cudaMemcpyHostToDevice, cu->now->stream), "uploading a frame");
-    cu_ok(be, cudaEventRecord(s->sent, cu->now->stream), "uploading a frame");
-    if (f->yuv && !be->skip) convert(be, f, part, parts);
+    cu_ok(be, cudaMemcpyAsync(cu->frame, s->pixels, bytes, cudaMemcpyHostToDevice, cu_stream(be)), "uploading a frame");
+    cu_ok(be, cudaEventRecord(s->sent, cu_stream(be)), "uploading a frame");
 }
 
 void cu_staging_free(struct cu_backend *cu)
@@ -181,69 +168,146 @@ void cu_staging_free(struct cu_backend *cu)
     }
 }
 
+/* ------------------------------------------------------------------ pixels */
+
+/* The two samples of one axis beside a pixel, and the weight of the second in quarters: yuv.c. */
+struct tap {
+    int first, second, weight;
+};
+
+__device__ static struct tap tap_of(int pixel, int offset, int samples)
+{
+    int quarters = 2 * pixel - offset;
+    if (samples < 4) quarters = (quarters + 2) & ~3;
+    int i = quarters >> 2;
+    return {max(0, min(i, samples - 1)), max(0, min(i + 1, samples - 1)), quarters & 3};
+}
+
+__device__ static int chroma_at(const uint8_t *plane, int64_t stride, int step, struct tap x, struct tap y)
+{
+    const uint8_t *top = plane + y.first * stride, *bottom = plane + y.second * stride;
+    int a = x.first * step, b = x.second * step;
+    int above = (4 - x.weight) * top[a] + x.weight * top[b], below = (4 - x.weight) * bottom[a] + x.weight * bottom[b];
+    return 32 * ((4 - y.weight) * above + y.weight * below) - (1 << 16);
+}
+
+__device__ static uint8_t level_of(uint32_t sum)
+{
+    return (uint8_t)max(0, min((int32_t)sum >> 22, 255));
+}
+
+__device__ static uchar3 pixel_at(const struct head *f, int x, int y, int width, int height)
+{
+    if (f->rgb) {
+        const uint8_t *p = f->rgb + ((int64_t)y * width + x) * 3;
+        return make_uchar3(p[0], p[1], p[2]);
+    }
+    const struct s2_yuv &p = f->yuv;
+    const struct tap across = tap_of(x, p.chroma_x, width / 2), down = tap_of(y, p.chroma_y, height / 2);
+    const int u = chroma_at(p.u, (int64_t)p.chroma_stride, p.chroma_step, across, down);
+    const int v = chroma_at(p.v, (int64_t)p.chroma_stride, p.chroma_step, across, down);
+    const uint32_t grey = (uint32_t)((512 * p.y[(int64_t)y * (int64_t)p.y_stride + x] - p.black) * p.gain) + (1u << 21);
+    return make_uchar3(level_of(grey + (uint32_t)(v * p.v_to_r)),
+                       level_of(grey + (uint32_t)(v * p.v_to_g) + (uint32_t)(u * p.u_to_g)),
+                       level_of(grey + (uint32_t)(u * p.u_to_b)));
+}
+
+/* ------------------------------------------------------------------ resampling */
+
 __device__ static uint8_t clip(int32_t sum)
 {
-    int32_t v = sum >> S2I_BICUBIC_BITS;
-    return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+    return (uint8_t)max(0, min(sum >> S2I_BICUBIC_BITS, 255));
 }
 
-/* dst [height][a.out][3] */
-__global__ void across(uint8_t *dst, const uint8_t *src, struct axis a, int height)
+/* The output at `count` samples of 3 bytes, `step` bytes apart */
+__device__ static uchar3 resampled(const uint8_t *from, int step, const int32_t *coef, int count)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y;
-    if (x >= a.out || y >= height) return;
-    const uint8_t *from = src + ((int64_t)y * a.in + a.first[x]) * 3;
-    const int32_t *coef = a.coef + (int64_t)x * a.taps;
     int32_t r = 1 << (S2I_BICUBIC_BITS - 1), g = r, b = r;
-    for (int j = 0; j < a.count[x]; j++) r += from[3 * j] * coef[j], g += from[3 * j + 1] * coef[j], b += from[3 * j + 2] * coef[j];
-    uint8_t *to = dst + ((int64_t)y * a.out + x) * 3;
-    to[0] = clip(r), to[1] = clip(g), to[2] = clip(b);
+    for (int j = 0; j < count; j++, from += step) r += from[0] * coef[j], g += from[1] * coef[j], b += from[2] * coef[j];
+    return make_uchar3(clip(r), clip(g), clip(b));
 }
 
-/* dst [a.out][row bytes] */
-__global__ void down(uint8_t *dst, const uint8_t *src, struct axis a, int row)
+/* What a block makes, and its shared memory: [lines] source lines resampled along, `wide` pixels each, and [chunk] lines of
+ * `segment` source pixels. */
+struct tiling {
+    int wide, tall, lines, chunk, segment;
+};
+enum { ACROSS = 64, DOWN = 4 }; /* threads */
+
+static size_t shared_bytes(const struct tiling &t)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y;
-    if (x >= row) return;
-    const uint8_t *from = src + (int64_t)a.first[y] * row + x;
-    const int32_t *coef = a.coef + (int64_t)y * a.taps;
-    int32_t sum = 1 << (S2I_BICUBIC_BITS - 1);
-    for (int j = 0; j < a.count[y]; j++) sum += from[(int64_t)j * row] * coef[j];
-    dst[(int64_t)y * row + x] = clip(sum);
+    return 3 * ((size_t)t.lines * (size_t)t.wide + (size_t)t.chunk * (size_t)t.segment);
 }
 
-template <class T> __global__ void normalise(T *y, const uint8_t *x, const float *level, int64_t n)
+static struct tiling make_tiling(const struct axis &along, const struct axis &lines)
 {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = cu_to<T>(level[(i % 3) * 256 + x[i]]);
+    struct tiling t = {ACROSS, 16, 0, 0, 0};
+    for (;;) {
+        t.lines = (int)((int64_t)t.tall * lines.in / lines.out) + lines.taps + 2;
+        t.segment = (int)((int64_t)t.wide * along.in / along.out) + along.taps + 2;
+        t.chunk = max(1, min(t.lines, (16 << 10) / (3 * t.segment)));
+        if (shared_bytes(t) <= 48 << 10 || (t.tall == 1 && t.wide == 1)) return t;
+        if (t.tall > 1)
+            t.tall /= 2;
+        else
+            t.wide /= 2;
+    }
+}
+
+/* The first pass goes along lines, the second from line to line: lines are rows, or columns if DOWN_FIRST. y [S][S][3] */
+template <class T, bool DOWN_FIRST>
+__global__ void resample(T *y, const struct head *frame, struct axis along, struct axis lines, const float *level,
+                         struct tiling t)
+{
+    extern __shared__ uint8_t resample_memory[];
+    uint8_t *middle = resample_memory, *source = middle + 3 * t.lines * t.wide;
+    const int a0 = blockIdx.x * t.wide, l0 = blockIdx.y * t.tall, na = min(t.wide, along.out - a0),
+              nl = min(t.tall, lines.out - l0);
+    const int first = along.first[a0], segment = along.first[a0 + na - 1] + along.count[a0 + na - 1] - first;
+    const int begin = lines.first[l0], end = lines.first[l0 + nl - 1] + lines.count[l0 + nl - 1];
+    const int width = DOWN_FIRST ? lines.in : along.in, height = DOWN_FIRST ? along.in : lines.in;
+
+    for (int at = begin; at < end; at += t.chunk) {
+        const int n = min(t.chunk, end - at);
+        for (int l = threadIdx.y; l < n; l += DOWN)
+            for (int i = threadIdx.x; i < segment; i += ACROSS) {
+                const int x = DOWN_FIRST ? at + l : first + i, row = DOWN_FIRST ? first + i : at + l;
+                *(uchar3 *)(source + 3 * (l * t.segment + i)) = pixel_at(frame, x, row, width, height);
+            }
+        __syncthreads();
+        for (int l = threadIdx.y; l < n; l += DOWN)
+            for (int i = threadIdx.x; i < na; i += ACROSS)
+                *(uchar3 *)(middle + 3 * ((at - begin + l) * t.wide + i)) =
+                    resampled(source + 3 * (l * t.segment + along.first[a0 + i] - first), 3,
+                              along.coef + (int64_t)(a0 + i) * along.taps, along.count[a0 + i]);
+        __syncthreads();
+    }
+    for (int l = threadIdx.y; l < nl; l += DOWN)
+        for (int i = threadIdx.x; i < na; i += ACROSS) {
+            const int line = l0 + l;
+            const uchar3 v = resampled(middle + 3 * ((lines.first[line] - begin) * t.wide + i), 3 * t.wide,
+                                       lines.coef + (int64_t)line * lines.taps, lines.count[line]);
+            T *to = y + 3 * (DOWN_FIRST ? (int64_t)(a0 + i) * lines.out + line : (int64_t)line * along.out + a0 + i);
+            to[0] = cu_to<T>(level[v.x]), to[1] = cu_to<T>(level[256 + v.y]), to[2] = cu_to<T>(level[512 + v.z]);
+        }
 }
 
 void cu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_image *f)
 {
     struct cu_backend *cu = cu_of(be);
-    int side = y.w, w = f->width, h = f->height;
+    const int side = y.w, w = f->width, h = f->height;
     if (be->skip || !make_tables(be, w, h, side)) return;
     const int32_t *tables = (const int32_t *)cu->axis;
-    struct axis ax = view(tables, w, side), ay = view(tables + axis_cells(w, side), h, side);
+    const struct axis across = view(tables, w, side), down = view(tables + axis_cells(w, side), h, side);
     const float *level = (const float *)(tables + axis_cells(w, side) + axis_cells(h, side));
-    bool down_first = s2i_bicubic_vertical_first(w, h, side);
-    size_t mid = 3 * (size_t)side * (size_t)(down_first ? w : h), whole = 3 * (size_t)side * (size_t)side;
-    uint8_t *first = (uint8_t *)cu_scratch(be, mid + whole), *second = first + mid;
-    const uint8_t *p = cu->frame;
-    if (!first) return;
-
-    for (int pass = 0; pass < 2; pass++) {
-        bool vertical = (pass == 0) == down_first;
-        uint8_t *to = pass == 0 ? first : second;
-        struct axis a = vertical ? ay : ax;
-        int row = 3 * (vertical ? (pass == 0 ? w : side) : 0), rows = pass == 0 ? h : side;
-        if (a.taps == 0) continue;
-        if (vertical) down<<<dim3(cu_blocks(row, 256), (unsigned)side), 256, 0, cu->now->stream>>>(to, p, a, row);
-        else across<<<dim3(cu_blocks(side, 128), (unsigned)rows), 128, 0, cu->now->stream>>>(to, p, a, rows);
-        if (!CU_LAUNCHED(be, "preprocess")) return;
-        p = to;
-    }
-    int64_t n = 3 * (int64_t)side * side;
-    CU_BY_TYPE(y.dtype, T, normalise<T><<<cu_blocks(n, 256), 256, 0, cu->now->stream>>>((T *)y.data, p, level, n));
+    const struct head *frame = (const struct head *)cu->frame;
+    const bool down_first = s2i_bicubic_vertical_first(w, h, side);
+    const struct axis &along = down_first ? down : across, &lines = down_first ? across : down;
+    const struct tiling t = make_tiling(along, lines);
+    const dim3 grid((unsigned)cu_blocks(side, t.wide), (unsigned)cu_blocks(side, t.tall)), block(ACROSS, DOWN);
+    CU_BY_TYPE(y.dtype, T, {
+        auto kernel = down_first ? resample<T, true> : resample<T, false>;
+        kernel<<<grid, block, shared_bytes(t), cu_stream(be)>>>((T *)y.data, frame, along, lines, level, t);
+    });
     CU_LAUNCHED(be, "preprocess");
 }

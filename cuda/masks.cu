@@ -90,38 +90,56 @@ void cu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor tok
 
 /* ------------------------------------------------------------------ hole filling */
 
-/* Up to this area each background pixel looks for its component by itself: a search that ends at area + 1 pixels. */
-enum { NEAR_AREA = 16 };
+/* Up to this area each background pixel looks for its component by itself: all of it is within NEAR_AREA pixels, and
+ * so is a part of NEAR_AREA + 1 pixels if it is larger. */
+enum { NEAR_AREA = 8, NEAR_ROWS = 2 * NEAR_AREA + 1, HOLES_TALL = 8 };
 
-__global__ void holes_near(float *y, const float *x, int h, int w, int area)
+/* The size of the component of the middle of a window whose background has bits set; one beyond `area` may be said to be
+ * any other beyond it. */
+__device__ static int near_size(const uint32_t (&background)[NEAR_ROWS], int area)
 {
-    const int64_t at = (int64_t)blockIdx.y * h * w;
-    const int p = blockIdx.x * blockDim.x + threadIdx.x;
-    if (p >= h * w) return;
-    const float *map = x + at;
-    const int px = p % w, py = p / w;
-    int around = 0; /* background pixels of the 3 x 3 around a background pixel are its component's */
-    for (int k = 0; k < 9; k++) {
-        const int qx = px + k % 3 - 1, qy = py + k / 3 - 1;
-        around += qx >= 0 && qy >= 0 && qx < w && qy < h && map[qy * w + qx] <= 0;
-    }
-    if (!(map[p] <= 0) || around > area) {
-        y[at + p] = map[p];
-        return;
-    }
-    int found[NEAR_AREA + 8], n = 1;
-    found[0] = p;
-    for (int i = 0; i < n && n <= area; i++) {
-        const int fx = found[i] % w, fy = found[i] / w;
-        for (int k = 0; k < 9; k++) {
-            const int qx = fx + k % 3 - 1, qy = fy + k / 3 - 1, q = qy * w + qx;
-            if (qx < 0 || qy < 0 || qx >= w || qy >= h || !(map[q] <= 0)) continue;
-            bool known = false;
-            for (int j = 0; j < n; j++) known |= found[j] == q;
-            if (!known) found[n++] = q;
+    uint32_t found[NEAR_ROWS] = {};
+    int size = 1;
+    found[NEAR_AREA] = 1u << NEAR_AREA;
+    for (int before = 0; size != before && size <= area;) {
+        uint32_t above = 0;
+        before = size, size = 0;
+#pragma unroll
+        for (int r = 0; r < NEAR_ROWS; r++) {
+            const uint32_t here = found[r], rows = above | here | (r + 1 < NEAR_ROWS ? found[r + 1] : 0);
+            above = here;
+            found[r] = (rows | rows << 1 | rows >> 1) & background[r];
+            size += __popc(found[r]);
         }
     }
-    y[at + p] = n <= area ? 0.1f : map[p];
+    return size;
+}
+
+/* A block has HOLES_TALL rows of 32 pixels; the background around them as bits, 16 more columns on either side. */
+__global__ void holes_near(float *y, const float *x, int h, int w, int area)
+{
+    __shared__ uint32_t bits[HOLES_TALL + 2 * NEAR_AREA][2];
+    const int64_t at = (int64_t)blockIdx.z * h * w;
+    const int left = blockIdx.x * 32 - 16, top = blockIdx.y * HOLES_TALL - NEAR_AREA;
+    for (int i = threadIdx.y; i < 2 * (HOLES_TALL + 2 * NEAR_AREA); i += HOLES_TALL) {
+        const int row = top + i / 2, column = left + i % 2 * 32 + (int)threadIdx.x;
+        const bool inside = row >= 0 && row < h && column >= 0 && column < w;
+        const uint32_t word = __ballot_sync(0xffffffffu, inside && x[at + (int64_t)row * w + column] <= 0);
+        if (threadIdx.x == 0) bits[i / 2][i % 2] = word;
+    }
+    __syncthreads();
+    const int px = blockIdx.x * 32 + threadIdx.x, py = blockIdx.y * HOLES_TALL + threadIdx.y;
+    if (px >= w || py >= h) return;
+    const int64_t p = at + (int64_t)py * w + px;
+    uint32_t background[NEAR_ROWS];
+#pragma unroll
+    for (int r = 0; r < NEAR_ROWS; r++) {
+        const uint32_t *row = bits[threadIdx.y + r];
+        const uint64_t both = (uint64_t)row[1] << 32 | row[0];
+        background[r] = (uint32_t)(both >> (16 - NEAR_AREA + threadIdx.x)) & ((1u << NEAR_ROWS) - 1);
+    }
+    const bool is_background = background[NEAR_AREA] >> NEAR_AREA & 1;
+    y[p] = is_background && near_size(background, area) <= area ? 0.1f : x[p];
 }
 
 /* Union-find over the whole map; a background pixel's parent is an index of its component, -1 elsewhere. */
@@ -200,7 +218,8 @@ void cu_fill_holes(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x
     }
     const dim3 grid((unsigned)cu_blocks(pixels, 256), (unsigned)x.n);
     if (area <= NEAR_AREA && y.data != x.data) {
-        holes_near<<<grid, 256, 0, s>>>((float *)y.data, (const float *)x.data, x.h, x.w, area);
+        const dim3 tiles((unsigned)cu_blocks(x.w, 32), (unsigned)cu_blocks(x.h, HOLES_TALL), (unsigned)x.n);
+        holes_near<<<tiles, dim3(32, HOLES_TALL), 0, s>>>((float *)y.data, (const float *)x.data, x.h, x.w, area);
         CU_LAUNCHED(be, "fill_holes");
         return;
     }

@@ -34,7 +34,8 @@ void cu_ahead_begin(struct s2_backend *be)
     if (!be->skip && cu->taken) cu_ok(be, cudaStreamWaitEvent(cu_stream(be), cu->taken, 0), "a step");
 }
 
-/* 16 bytes a thread, the last of them single bytes */
+enum { COPY_THREADS = 256, COPY_PIECES = 4 }; /* of 16 bytes a thread */
+
 struct copies {
     struct {
         char *to;
@@ -45,13 +46,18 @@ struct copies {
 
 __global__ void copy(struct copies c)
 {
-    const int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * sizeof(uint4);
+    constexpr int64_t size = sizeof(uint4);
     const auto &p = c.part[blockIdx.y];
-    if (at + (int64_t)sizeof(uint4) <= p.bytes) {
-        *(uint4 *)(p.to + at) = *(const uint4 *)(p.from + at);
-    } else {
-        for (int64_t i = at; i < p.bytes; i++) p.to[i] = p.from[i];
-    }
+    const int64_t first = (int64_t)blockIdx.x * (COPY_THREADS * COPY_PIECES) + threadIdx.x, whole = p.bytes / size;
+    uint4 piece[COPY_PIECES];
+#pragma unroll
+    for (int i = 0; i < COPY_PIECES; i++)
+        if (first + i * COPY_THREADS < whole) piece[i] = ((const uint4 *)p.from)[first + i * COPY_THREADS];
+#pragma unroll
+    for (int i = 0; i < COPY_PIECES; i++)
+        if (first + i * COPY_THREADS < whole) ((uint4 *)p.to)[first + i * COPY_THREADS] = piece[i];
+    const int64_t rest = size * whole + first;
+    if (rest < p.bytes) p.to[rest] = p.from[rest]; /* fewer than 16 bytes */
 }
 
 void cu_ahead_end(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
@@ -71,7 +77,8 @@ void cu_ahead_end(struct s2_backend *be, int n, const struct s2_tensor *to, cons
     if (!cu_ok(be, cudaEventRecord(cu->encoded, ahead), "a step") ||
         !cu_ok(be, cudaStreamWaitEvent(cu_stream(be), cu->encoded, 0), "a step"))
         return;
-    copy<<<dim3(cu_blocks(most, 256 * sizeof(uint4)), (unsigned)n), 256, 0, cu_stream(be)>>>(c);
+    const dim3 grid(cu_blocks(most, COPY_THREADS * COPY_PIECES * (int)sizeof(uint4)), (unsigned)n);
+    copy<<<grid, COPY_THREADS, 0, cu_stream(be)>>>(c);
     if (CU_LAUNCHED(be, "taking features over")) cu_ok(be, cudaEventRecord(cu->taken, cu_stream(be)), "a step");
 }
 
