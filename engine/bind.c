@@ -384,7 +384,7 @@ static void bind_prompt_encoder(struct binder *b)
     bind_linear(b, &e->out, "sam_prompt_encoder.mask_downscaling.6", 256, 16);
 }
 
-static void bind_attention(struct binder *b, struct s2i_attention *a, const char *p, int inner)
+static void bind_attention(struct binder *b, struct s2_projections *a, const char *p, int inner)
 {
     char q[160];
     bind_linear(b, &a->q, join(q, sizeof q, p, "q_proj"), inner, 256);

@@ -97,11 +97,6 @@ struct s2i_prompt_encoder {
     struct s2_linear out;
 };
 
-/* sam/transformer.py Attention */
-struct s2i_attention {
-    struct s2_linear q, k, v, out;
-};
-
 struct s2i_mlp3 {
     struct s2_linear layer[3];
 };
@@ -110,11 +105,11 @@ struct s2i_mlp3 {
 struct s2i_mask_decoder {
     struct s2_tensor tokens; /* [1,1,6,256]: object score, iou, four masks */
     struct {
-        struct s2i_attention self, to_image, to_token;
+        struct s2_projections self, to_image, to_token;
         struct s2_norm norm[4];
         struct s2_linear fc1, fc2;
     } layer[2];
-    struct s2i_attention final;
+    struct s2_projections final;
     struct s2_norm norm_final;
     struct s2_linear up1, up2; /* transposed convolutions, see s2_ops.deconv2 */
     struct s2_norm up_norm;
@@ -210,7 +205,5 @@ struct s2i_decoded {
 void s2i_mask_decoder_forward(const struct s2_model *, struct s2i_workspace *, struct s2_tensor x,
                               struct s2_tensor dense, const float *points, int n_points, struct s2_tensor s1,
                               struct s2_tensor s0, struct s2i_decoded *out);
-void s2i_mlp3_forward(struct s2_backend *, struct s2i_workspace *, const struct s2i_mlp3 *, struct s2_tensor y,
-                      struct s2_tensor x, enum s2_act last);
 
 #endif

@@ -35,6 +35,22 @@ struct s2_linear {
     void *impl; /* the backend's packed weights and bias */
 };
 
+/* sam/transformer.py Attention: the four products of an attention with S2_DECODER_HEADS heads. */
+struct s2_projections {
+    struct s2_linear q, k, v, out;
+};
+enum { S2_DECODER_HEADS = 8 };
+
+/* One head of the mask decoder: y {n,1,1,out} = last(layer[2](relu(layer[1](relu(layer[0](x)))))), x being one token of
+ * each batch entry. y is f32 or of the activation type; ld allowed. */
+struct s2_head {
+    int token;
+    const struct s2_linear *layer; /* [3] */
+    enum s2_act last;
+    struct s2_tensor y;
+};
+enum { S2_MAX_HEADS = 6 };
+
 /* Square kernel k, W [out][in/groups][k][k]; groups is 1 or in (= out, depthwise). */
 struct s2_conv {
     int in, out, k, stride, pad, groups;
@@ -198,6 +214,33 @@ struct s2_ops {
      * (prompt_encoder.py _embed_points, position_encoding.py PositionEmbeddingRandom) */
     void (*point_tokens)(struct s2_backend *, struct s2_tensor y, const float *points, const float *gauss,
                          const float *embed, int size);
+    /* --- steps of the mask decoder (sam/transformer.py TwoWayAttentionBlock, sam/mask_decoder.py). tokens, prompt
+     * [n,1,t,c], image [n,1,N,c], pe [1,1,N,c]; prompt and pe are positions. A(q, k, v) is the attention on the
+     * products of q, k and v by p, then p->out. room: memory of the activation type that the operator may use, at
+     * least s2_decoder_room elements. compose.c has each as the operators it is made of. */
+    /* y = norm(x + A(x + prompt, x + prompt, x)); prompt.data NULL: norm(A(x, x, x)). y may be x */
+    void (*token_attention)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, struct s2_tensor prompt,
+                            const struct s2_projections *p, const struct s2_norm *, struct s2_tensor room);
+    /* tokens = norm(tokens + A(tokens + prompt, image + pe, image)) */
+    void (*token_to_image)(struct s2_backend *, struct s2_tensor tokens, struct s2_tensor prompt,
+                           struct s2_tensor image, struct s2_tensor pe, const struct s2_projections *p,
+                           const struct s2_norm *, struct s2_tensor room);
+    /* tokens = norm(tokens + fc2(relu(fc1(tokens)))) */
+    void (*token_mlp)(struct s2_backend *, struct s2_tensor tokens, const struct s2_linear *fc1,
+                      const struct s2_linear *fc2, const struct s2_norm *);
+    /* image = norm(image + A(image + pe, tokens + prompt, tokens)) */
+    void (*image_to_token)(struct s2_backend *, struct s2_tensor image, struct s2_tensor pe, struct s2_tensor tokens,
+                           struct s2_tensor prompt, const struct s2_projections *p, const struct s2_norm *,
+                           struct s2_tensor room);
+    /* every head's y, at most S2_MAX_HEADS of them */
+    void (*token_heads)(struct s2_backend *, int n_heads, const struct s2_head *, struct s2_tensor tokens,
+                        struct s2_tensor room);
+    /* masks f32 {n,k,16 h w,1} = mask_logits of hyper [n,1,k,c0] and image [n,h,w,c] upscaled four times: deconv2 by
+     * up1 plus s1 [1,2h,2w,c1], norm and GELU, deconv2 by up2 plus s0 [1,4h,4w,c0], GELU */
+    void (*upscaled_masks)(struct s2_backend *, struct s2_tensor masks, struct s2_tensor hyper, struct s2_tensor image,
+                           const struct s2_linear *up1, struct s2_tensor s1, const struct s2_norm *,
+                           const struct s2_linear *up2, struct s2_tensor s0, struct s2_tensor room);
+
     /* Transposed convolution 2x2 stride 2: lin [4*c_out][c_in] in the order (dy, dx, c_out).
      * y [n,2h,2w,c] = act(shuffle(x W^T + b) + skip); skip [1 or n,2h,2w,c] or data == NULL */
     void (*deconv2)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *,
@@ -274,6 +317,24 @@ struct s2_backend *s2_plain_open(struct s2_err *err);
  * processor without AMX. Open it before other threads start: the system's leave to use AMX is for the threads to
  * come. */
 struct s2_backend *s2_cpu_open(int threads, enum s2_dtype precision, struct s2_err *err);
+/* compose.c: the steps of the mask decoder, see s2_ops, as other operators of the same backend */
+void s2_compose_token_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, struct s2_tensor prompt,
+                                const struct s2_projections *, const struct s2_norm *, struct s2_tensor room);
+void s2_compose_token_to_image(struct s2_backend *, struct s2_tensor tokens, struct s2_tensor prompt,
+                               struct s2_tensor image, struct s2_tensor pe, const struct s2_projections *,
+                               const struct s2_norm *, struct s2_tensor room);
+void s2_compose_token_mlp(struct s2_backend *, struct s2_tensor tokens, const struct s2_linear *fc1,
+                          const struct s2_linear *fc2, const struct s2_norm *);
+void s2_compose_image_to_token(struct s2_backend *, struct s2_tensor image, struct s2_tensor pe,
+                               struct s2_tensor tokens, struct s2_tensor prompt, const struct s2_projections *,
+                               const struct s2_norm *, struct s2_tensor room);
+void s2_compose_token_heads(struct s2_backend *, int n_heads, const struct s2_head *, struct s2_tensor tokens,
+                            struct s2_tensor room);
+void s2_compose_upscaled_masks(struct s2_backend *, struct s2_tensor masks, struct s2_tensor hyper,
+                               struct s2_tensor image, const struct s2_linear *up1, struct s2_tensor s1,
+                               const struct s2_norm *, const struct s2_linear *up2, struct s2_tensor s0,
+                               struct s2_tensor room);
+
 /* What the CPU backend uses, e.g. "AVX-512, 2 threads"; valid until the next call. */
 const char *s2_cpu_describe(const struct s2_backend *);
 
@@ -284,6 +345,11 @@ static inline int64_t s2_tokens(struct s2_tensor t)
 static inline int64_t s2_elements(struct s2_tensor t)
 {
     return s2_tokens(t) * t.c;
+}
+/* Elements that a step of the mask decoder may need beside its tensors: n entries of t tokens and N image tokens. */
+static inline int64_t s2_decoder_room(int n, int t, int N)
+{
+    return (int64_t)n * (768 * N + 1280 * t) + 8 * 64;
 }
 /* channels first .. first+count-1 of t, a view */
 static inline struct s2_tensor s2_columns(struct s2_tensor t, int first, int count)
