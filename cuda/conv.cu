@@ -160,32 +160,35 @@ __global__ void direct(T *y, const T *x, const float *wt, const float *bias, str
     y[i] = cu_to<T>(cu_act<T>(sum, act));
 }
 
-/* Few channels: one thread a pixel and all of its OUT outputs, the weights in shared memory */
-enum { NARROW_CELLS = 1024 };
-
-template <class T, int OUT>
-__global__ void narrow(cu_piece<T, OUT> *y, const T *x, const float *wt, const float *bias, struct geometry g,
-                       enum s2_act act, int64_t n)
+/* Kernels of 3 x 3, on a mask's way to a memory: one thread a pixel and all of its OUT outputs, its inputs on
+ * their way at once, the weights in shared memory */
+template <class T, int C, int OUT>
+__global__ void narrow(cu_piece<T, OUT> *y, const cu_piece<T, C> *x, const float *wt, const float *bias,
+                       struct geometry g, enum s2_act act, int64_t n)
 {
-    __shared__ __align__(16) float weight[NARROW_CELLS];
-    for (int i = threadIdx.x; i < g.k * g.k * g.c * OUT; i += blockDim.x) weight[i] = wt[i];
+    constexpr int K = 3;
+    __shared__ __align__(16) float weight[K * K * C * OUT];
+    for (int i = threadIdx.x; i < K * K * C * OUT; i += blockDim.x) weight[i] = wt[i];
     __syncthreads();
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     const int X = (int)(i % g.W), Y = (int)(i / g.W % g.H);
-    const T *map = x + i / g.W / g.H * g.h * g.w * g.c;
+    const cu_piece<T, C> *map = x + i / g.W / g.H * g.h * g.w;
+    cu_piece<T, C> from[K * K] = {};
+#pragma unroll
+    for (int t = 0; t < K * K; t++) {
+        const int sy = Y * g.stride - g.pad + t / K, sx = X * g.stride - g.pad + t % K;
+        if (sy >= 0 && sy < g.h && sx >= 0 && sx < g.w) from[t] = map[(int64_t)sy * g.w + sx];
+    }
     float sum[OUT];
 #pragma unroll
     for (int o = 0; o < OUT; o++) sum[o] = bias[o];
-    each_tap(g, Y, X, [&](int t, int sy, int sx) {
-        const T *from = map + ((int64_t)sy * g.w + sx) * g.c;
-        const float *tap = weight + t * g.c * OUT;
-        for (int ch = 0; ch < g.c; ch++) {
-            const float v = cu_f32(from[ch]);
 #pragma unroll
-            for (int o = 0; o < OUT; o++) sum[o] = fmaf(v, tap[ch * OUT + o], sum[o]);
-        }
-    });
+    for (int t = 0; t < K * K * C; t++) {
+        const float v = cu_f32(from[t / C].v[t % C]);
+#pragma unroll
+        for (int o = 0; o < OUT; o++) sum[o] = fmaf(v, weight[t * OUT + o], sum[o]);
+    }
     cu_piece<T, OUT> to;
 #pragma unroll
     for (int o = 0; o < OUT; o++) to.v[o] = cu_to<T>(cu_act<T>(sum[o], act));
@@ -196,8 +199,8 @@ __global__ void narrow(cu_piece<T, OUT> *y, const T *x, const float *wt, const f
 enum { STRIP = 8 };
 
 template <class T, int K>
-__global__ void depthwise(cu_piece<T, 2> *y, const cu_piece<T, 2> *x, const float2 *wt, const float2 *bias,
-                          struct geometry g, enum s2_act act)
+__global__ void __launch_bounds__(128) depthwise(cu_piece<T, 2> *y, const cu_piece<T, 2> *x, const float2 *wt,
+                                                 const float2 *bias, struct geometry g, enum s2_act act)
 {
     const int pairs = g.c / 2, pair = blockIdx.x * blockDim.x + threadIdx.x, strips = (g.W + STRIP - 1) / STRIP;
     const int left = (int)(blockIdx.y % strips) * STRIP, Y = (int)(blockIdx.y / strips);
@@ -207,24 +210,25 @@ __global__ void depthwise(cu_piece<T, 2> *y, const cu_piece<T, 2> *x, const floa
     float2 sum[STRIP];
 #pragma unroll
     for (int s = 0; s < STRIP; s++) sum[s] = bias[pair];
+#pragma unroll /* several rows are on their way at once */
     for (int ky = 0; ky < K; ky++) {
         const int sy = Y - g.pad + ky;
-        if (sy < 0 || sy >= g.h) continue;
-        float2 row[STRIP + K - 1];
+        const bool there = sy >= 0 && sy < g.h;
+        cu_piece<T, 2> row[STRIP + K - 1] = {};
+        float2 weight[K];
 #pragma unroll
         for (int i = 0; i < STRIP + K - 1; i++) {
             const int sx = left - g.pad + i;
-            cu_piece<T, 2> v = {};
-            if (sx >= 0 && sx < g.w) v = x[((int64_t)sy * g.w + sx) * pairs];
-            row[i] = make_float2(cu_f32(v.v[0]), cu_f32(v.v[1]));
+            if (there && sx >= 0 && sx < g.w) row[i] = x[((int64_t)sy * g.w + sx) * pairs];
         }
 #pragma unroll
+        for (int kx = 0; kx < K; kx++) weight[kx] = wt[(ky * K + kx) * pairs + pair];
+#pragma unroll
         for (int kx = 0; kx < K; kx++) {
-            const float2 weight = wt[(ky * K + kx) * pairs + pair];
 #pragma unroll
             for (int s = 0; s < STRIP; s++) {
-                sum[s].x = fmaf(row[s + kx].x, weight.x, sum[s].x);
-                sum[s].y = fmaf(row[s + kx].y, weight.y, sum[s].y);
+                sum[s].x = fmaf(cu_f32(row[s + kx].v[0]), weight[kx].x, sum[s].x);
+                sum[s].y = fmaf(cu_f32(row[s + kx].v[1]), weight[kx].y, sum[s].y);
             }
         }
     }
@@ -241,7 +245,7 @@ static void launch_direct(struct s2_backend *be, struct s2_tensor y, struct s2_t
 {
     const struct conv_weights *p = (const struct conv_weights *)c->impl;
     const struct geometry g = {x.h, x.w, x.c, c->in / c->groups, y.h, y.w, y.c, c->k, c->stride, c->pad};
-    const bool few = c->groups == 1 && c->k * c->k * c->in * c->out <= NARROW_CELLS;
+    const bool small = c->groups == 1 && c->k == 3;
     const int64_t pixels = s2_tokens(y), n = s2_elements(y);
     cudaStream_t stream = cu_stream(be);
     CU_BY_TYPE(y.dtype, T, {
@@ -249,12 +253,12 @@ static void launch_direct(struct s2_backend *be, struct s2_tensor y, struct s2_t
             const dim3 grid((unsigned)cu_blocks(g.c / 2, 128), (unsigned)(cu_blocks(g.W, STRIP) * g.H), (unsigned)y.n);
             depthwise<T, 7><<<grid, 128, 0, stream>>>((cu_piece<T, 2> *)y.data, (const cu_piece<T, 2> *)x.data,
                                                       (const float2 *)p->w, (const float2 *)p->bias, g, act);
-        } else if (few && g.out == 4) {
-            narrow<T, 4><<<cu_blocks(pixels, 128), 128, 0, stream>>>((cu_piece<T, 4> *)y.data, (const T *)x.data, p->w,
-                                                                     p->bias, g, act, pixels);
-        } else if (few && g.out == 16) {
-            narrow<T, 16><<<cu_blocks(pixels, 128), 128, 0, stream>>>((cu_piece<T, 16> *)y.data, (const T *)x.data,
-                                                                      p->w, p->bias, g, act, pixels);
+        } else if (small && g.c == 1 && g.out == 4) {
+            narrow<T, 1, 4><<<cu_blocks(pixels, 128), 128, 0, stream>>>(
+                (cu_piece<T, 4> *)y.data, (const cu_piece<T, 1> *)x.data, p->w, p->bias, g, act, pixels);
+        } else if (small && g.c == 4 && g.out == 16) {
+            narrow<T, 4, 16><<<cu_blocks(pixels, 128), 128, 0, stream>>>(
+                (cu_piece<T, 16> *)y.data, (const cu_piece<T, 4> *)x.data, p->w, p->bias, g, act, pixels);
         } else {
             direct<T><<<cu_blocks(n, 256), 256, 0, stream>>>((T *)y.data, (const T *)x.data, p->w, p->bias, g, act, n);
         }

@@ -125,15 +125,16 @@ __global__ void flash_merge(Source src, flash_partial part, int splits, int prob
     if (row >= rows) return;
     const int channel = (int)(i % quads) * 4;
     float top = -INFINITY;
+#pragma unroll 8
     for (int s = 0; s < splits; s++) top = fmaxf(top, part.top_sum[s * rows + row].x);
     float4 o = make_float4(0, 0, 0, 0);
     float total = 0;
-#pragma unroll 4
+#pragma unroll 8
     for (int s = 0; s < splits; s++) {
         const float2 ts = part.top_sum[s * rows + row];
-        if (ts.y == 0) continue;
-        const float f = exp2f(ts.x - top);
         const float4 p = *(const float4 *)(part.o + (s * rows + row) * src.dv + channel);
+        if (ts.y == 0) continue; /* without keys: p was never written */
+        const float f = exp2f(ts.x - top);
         total += ts.y * f;
         o.x += p.x * f, o.y += p.y * f, o.z += p.z * f, o.w += p.w * f;
     }
@@ -185,7 +186,8 @@ static void flash_launch_merge(struct s2_backend *be, const Source &src, flash_p
 {
     if (splits == 1 || be->skip) return;
     const int64_t work = (int64_t)problems * queries * (src.dv / 4);
-    flash_merge<<<cu_blocks(work, 256), 256, 0, cu_stream(be)>>>(src, part, splits, problems, queries);
+    const int threads = work < 256 * cu_of(be)->sm_count ? 64 : 256;
+    flash_merge<<<cu_blocks(work, threads), threads, 0, cu_stream(be)>>>(src, part, splits, problems, queries);
     CU_LAUNCHED(be, what);
 }
 

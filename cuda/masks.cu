@@ -4,32 +4,47 @@
 
 /* ------------------------------------------------------------------ logits */
 
-/* One thread a pixel and batch entry, all k masks: u is read once. The weights lie in shared memory. */
-template <class T> __global__ void mask_logits(float *y, const T *hyper, const T *u, int k, int c, int pixels)
+enum { LOGIT_MASKS = 4 }; /* whose sums a thread has at a time */
+
+/* One thread a pixel and batch entry, N channels at a time; the weights lie in shared memory. c, ld of u in pieces */
+template <class T, int N>
+__global__ void mask_logits(float *y, const T *hyper, const cu_piece<T, N> *u, int k, int c, int pixels)
 {
     extern __shared__ float weight[];
-    int64_t b = blockIdx.y;
-    for (int i = threadIdx.x; i < k * c; i += blockDim.x) weight[i] = cu_f32(hyper[b * k * c + i]);
+    const int64_t b = blockIdx.y;
+    for (int i = threadIdx.x; i < k * c * N; i += blockDim.x) weight[i] = cu_f32(hyper[b * k * c * N + i]);
     __syncthreads();
-    int p = blockIdx.x * blockDim.x + threadIdx.x;
+    const int p = blockIdx.x * blockDim.x + threadIdx.x;
     if (p >= pixels) return;
-    const T *from = u + (b * pixels + p) * c;
-    for (int m = 0; m < k; m++) {
-        float sum = 0;
-        for (int i = 0; i < c; i++) sum += cu_f32(from[i]) * weight[m * c + i];
-        y[(b * k + m) * pixels + p] = sum;
+    const cu_piece<T, N> *from = u + (b * pixels + p) * c;
+    for (int first = 0; first < k; first += LOGIT_MASKS) {
+        float sum[LOGIT_MASKS] = {};
+#pragma unroll 4
+        for (int i = 0; i < c; i++) {
+            const cu_piece<T, N> piece = from[i];
+#pragma unroll
+            for (int e = 0; e < N; e++) {
+                const float v = cu_f32(piece.v[e]);
+#pragma unroll
+                for (int m = 0; m < LOGIT_MASKS; m++)
+                    if (first + m < k) sum[m] = fmaf(v, weight[((first + m) * c + i) * N + e], sum[m]);
+            }
+        }
+#pragma unroll
+        for (int m = 0; m < LOGIT_MASKS; m++)
+            if (first + m < k) y[(b * k + first + m) * pixels + p] = sum[m];
     }
 }
 
 void cu_mask_logits(struct s2_backend *be, struct s2_tensor y, struct s2_tensor hyper, struct s2_tensor u)
 {
     if (be->skip) return;
-    int pixels = u.h * u.w, k = hyper.w, c = u.c;
-    CU_BY_TYPE(
-        u.dtype, T,
-        mask_logits<T>
-        <<<dim3(cu_blocks(pixels, 128), (unsigned)u.n), 128, (size_t)(k * c) * sizeof(float), cu_stream(be)>>>(
-            (float *)y.data, (const T *)hyper.data, (const T *)u.data, k, c, pixels));
+    const int pixels = u.h * u.w, k = hyper.w;
+    const size_t bytes = (size_t)(k * u.c) * sizeof(float);
+    CU_BY_PIECE(u.dtype, cu_whole(u), T, N, {
+        mask_logits<T, N><<<dim3(cu_blocks(pixels, 128), (unsigned)u.n), 128, bytes, cu_stream(be)>>>(
+            (float *)y.data, (const T *)hyper.data, (const cu_piece<T, N> *)u.data, k, u.c / N, pixels);
+    });
     CU_LAUNCHED(be, "mask_logits");
 }
 

@@ -91,6 +91,7 @@ __global__ void pointer_positions(float *y, struct s2_bank_table table, const T 
     const int lane = threadIdx.x & 31;
     for (int o = threadIdx.x >> 5; o < out; o += blockDim.x >> 5) {
         float sum = 0;
+#pragma unroll 8
         for (int i = lane; i < in; i += 32) sum = fmaf(sine[i], cu_f32(weight[(int64_t)o * in + i]), sum);
         sum = cu_lanes_sum<32>(sum);
         if (lane == 0) y[at * out + o] = sum + bias[o];
@@ -117,7 +118,7 @@ void cu_pointer_positions(struct s2_backend *be, struct s2_tensor y, const struc
     for (int i = 0; i < lin->in / 4; i++) waves.of[i] = (float)pow(10000.0, 2.0 * i / (lin->in / 2));
     const dim3 grid(table->ptr_cap, y.n);
     CU_BY_TYPE(be->act, T,
-               pointer_positions<<<grid, 256, 0, cu_stream(be)>>>((float *)y.data, *table,
+               pointer_positions<<<grid, 1024, 0, cu_stream(be)>>>((float *)y.data, *table,
                                                                       (const T *)cu_linear_weight(lin),
                                                                       cu_linear_bias(lin), waves, lin->in, lin->out));
     CU_LAUNCHED(be, "pointer_positions");

@@ -111,15 +111,13 @@ template <class T_> struct window_source {
     }
 };
 
-/* Windows of at most 16 tokens: a warp is a window and head of its own; neighbouring warps are heads of one window, so
+/* Windows of at most 16 queries: a warp is a window and head of its own; neighbouring warps are heads of one window, so
  * that a block reads whole tokens. */
-#define SMALL_WARPS 4
-
-template <class B, class Source>
-__global__ void __launch_bounds__(32 * SMALL_WARPS, 5) small_windows(Source src, int problems, float scale2)
+template <class B, int WARPS, int BLOCKS, class Source>
+__global__ void __launch_bounds__(32 * WARPS, BLOCKS) small_windows(Source src, int problems, float scale2)
 {
     extern __shared__ __align__(16) unsigned char small_memory[];
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, problem = blockIdx.x * SMALL_WARPS + warp;
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, problem = blockIdx.x * WARPS + warp;
     unsigned char *q = small_memory + warp * B::ONE_TILE_BYTES, *k = q + B::Q_BYTES, *v = k + B::K_BYTES;
     if (problem >= problems) return;
     src.enter(problem);
@@ -141,6 +139,20 @@ __global__ void __launch_bounds__(32 * SMALL_WARPS, 5) small_windows(Source src,
     flash_store(w, src, 0, q, lane);
 }
 
+/* false: the device has too little shared memory, or a failure is recorded */
+template <class B, int WARPS, int BLOCKS, class Source>
+static bool launch_small(struct s2_backend *be, const Source &src, int problems)
+{
+    constexpr int bytes = WARPS * B::ONE_TILE_BYTES;
+    const char *what = "window_attention";
+    auto kernel = small_windows<B, WARPS, BLOCKS, Source>;
+    if (bytes > flash_shared_limit(be, what)) return false;
+    if (!cu_ok(be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), what)) return false;
+    kernel<<<cu_blocks(problems, WARPS), 32 * WARPS, bytes, cu_stream(be)>>>(src, problems,
+                                                                              FLASH_LOG2E / sqrtf((float)src.d));
+    return CU_LAUNCHED(be, what);
+}
+
 /* One window attention, as the launches need it. */
 struct layout {
     int problems, queries, keys; /* of the largest window, padding counted as the tokens it is */
@@ -151,6 +163,7 @@ static void attend_windows(struct s2_backend *be, const window_source<T> &src, s
 {
     using tile = flash_blocking<T, D, D, 1, 4, 1, 64, false, D <= 64 ? 4 : 3>;
     using small = flash_blocking<T, D, D, 1, 1, 1, 16, false>;
+    using pooled = flash_blocking<T, D, D, 1, 1, 1, 64, false>;
     if constexpr (D <= 80) { /* wider heads leave Hopper's way too few registers */
         using hopper = hopper_blocking<T, D, D, 2, 64, 2>;
         if (l.queries > 64 && flash_fits<hopper, window_source<T>>(be, "window_attention")) {
@@ -159,12 +172,9 @@ static void attend_windows(struct s2_backend *be, const window_source<T> &src, s
             return;
         }
     }
-    if (l.keys <= 16) {
-        const float scale2 = FLASH_LOG2E / sqrtf((float)src.d);
-        small_windows<small><<<cu_blocks(l.problems, SMALL_WARPS), 32 * SMALL_WARPS,
-                               SMALL_WARPS * small::ONE_TILE_BYTES, cu_stream(be)>>>(src, l.problems, scale2);
-        CU_LAUNCHED(be, "window_attention");
-    } else if (flash_fits<tile, window_source<T>>(be, "window_attention")) {
+    if (l.keys <= 16 && launch_small<small, 4, 5>(be, src, l.problems)) return;
+    if (l.queries <= 16 && l.keys <= 64 && launch_small<pooled, 2, 3>(be, src, l.problems)) return;
+    if (flash_fits<tile, window_source<T>>(be, "window_attention")) {
         flash_launch<tile>(be, src, flash_partial{NULL, NULL}, 1, l.problems, l.queries, l.keys, "window_attention");
     }
 }
