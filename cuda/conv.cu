@@ -195,40 +195,42 @@ __global__ void narrow(cu_piece<T, OUT> *y, const cu_piece<T, C> *x, const float
     y[i] = to;
 }
 
-/* Depthwise, stride 1: one thread two channels of STRIP neighbouring pixels, whose inputs it reads once a row */
-enum { STRIP = 8 };
+/* Depthwise, stride 1: one thread two channels of STRIP neighbouring pixels, whose inputs it reads once a row; a block
+ * has STRIP_ROWS rows, so that weights and most inputs come to its multiprocessor once. */
+enum { STRIP = 4, STRIP_ROWS = 4 };
 
 template <class T, int K>
-__global__ void __launch_bounds__(128) depthwise(cu_piece<T, 2> *y, const cu_piece<T, 2> *x, const float2 *wt,
-                                                 const float2 *bias, struct geometry g, enum s2_act act)
+__global__ void __launch_bounds__(128 * STRIP_ROWS, 2) depthwise(cu_piece<T, 2> *y, const cu_piece<T, 2> *x,
+                                                                 const float2 *wt, const float2 *bias,
+                                                                 struct geometry g, enum s2_act act)
 {
     const int pairs = g.c / 2, pair = blockIdx.x * blockDim.x + threadIdx.x, strips = (g.W + STRIP - 1) / STRIP;
-    const int left = (int)(blockIdx.y % strips) * STRIP, Y = (int)(blockIdx.y / strips);
-    if (pair >= pairs) return;
+    const int left = (int)(blockIdx.y % strips) * STRIP, Y = (int)(blockIdx.y / strips) * STRIP_ROWS + threadIdx.y;
+    if (pair >= pairs || Y >= g.H) return;
     x += (int64_t)blockIdx.z * g.h * g.w * pairs + pair;
     y += ((int64_t)blockIdx.z * g.H + Y) * g.W * pairs + pair;
     float2 sum[STRIP];
 #pragma unroll
     for (int s = 0; s < STRIP; s++) sum[s] = bias[pair];
-#pragma unroll /* several rows are on their way at once */
+#pragma unroll 1
     for (int ky = 0; ky < K; ky++) {
         const int sy = Y - g.pad + ky;
-        const bool there = sy >= 0 && sy < g.h;
-        cu_piece<T, 2> row[STRIP + K - 1] = {};
-        float2 weight[K];
+        if (sy < 0 || sy >= g.h) continue;
+        float2 row[STRIP + K - 1];
 #pragma unroll
         for (int i = 0; i < STRIP + K - 1; i++) {
             const int sx = left - g.pad + i;
-            if (there && sx >= 0 && sx < g.w) row[i] = x[((int64_t)sy * g.w + sx) * pairs];
+            cu_piece<T, 2> v = {};
+            if (sx >= 0 && sx < g.w) v = x[((int64_t)sy * g.w + sx) * pairs];
+            row[i] = make_float2(cu_f32(v.v[0]), cu_f32(v.v[1]));
         }
 #pragma unroll
-        for (int kx = 0; kx < K; kx++) weight[kx] = wt[(ky * K + kx) * pairs + pair];
-#pragma unroll
         for (int kx = 0; kx < K; kx++) {
+            const float2 weight = wt[(ky * K + kx) * pairs + pair];
 #pragma unroll
             for (int s = 0; s < STRIP; s++) {
-                sum[s].x = fmaf(cu_f32(row[s + kx].v[0]), weight[kx].x, sum[s].x);
-                sum[s].y = fmaf(cu_f32(row[s + kx].v[1]), weight[kx].y, sum[s].y);
+                sum[s].x = fmaf(row[s + kx].x, weight.x, sum[s].x);
+                sum[s].y = fmaf(row[s + kx].y, weight.y, sum[s].y);
             }
         }
     }
@@ -250,8 +252,9 @@ static void launch_direct(struct s2_backend *be, struct s2_tensor y, struct s2_t
     cudaStream_t stream = cu_stream(be);
     CU_BY_TYPE(y.dtype, T, {
         if (g.per == 1 && g.out == g.c && g.k == 7 && g.stride == 1 && g.c % 2 == 0) {
-            const dim3 grid((unsigned)cu_blocks(g.c / 2, 128), (unsigned)(cu_blocks(g.W, STRIP) * g.H), (unsigned)y.n);
-            depthwise<T, 7><<<grid, 128, 0, stream>>>((cu_piece<T, 2> *)y.data, (const cu_piece<T, 2> *)x.data,
+            const int tiles = cu_blocks(g.W, STRIP) * cu_blocks(g.H, STRIP_ROWS);
+            const dim3 grid((unsigned)cu_blocks(g.c / 2, 128), (unsigned)tiles, (unsigned)y.n);
+            depthwise<T, 7><<<grid, dim3(128, STRIP_ROWS), 0, stream>>>((cu_piece<T, 2> *)y.data, (const cu_piece<T, 2> *)x.data,
                                                       (const float2 *)p->w, (const float2 *)p->bias, g, act);
         } else if (small && g.c == 1 && g.out == 4) {
             narrow<T, 1, 4><<<cu_blocks(pixels, 128), 128, 0, stream>>>(
