@@ -7,6 +7,7 @@
 /* Columns of rows that do not start at multiples of 16 bytes, packed for cp.async. */
 template <class T> __global__ void pack_rows(T *to, const T *from, int64_t rows, int c, int ld)
 {
+    cu_await();
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < rows * c) to[i] = from[i / c * ld + i % c];
 }
@@ -27,8 +28,8 @@ template <class T> static void pack(struct s2_backend *be, struct s2_tensor *t, 
     if (aligned(*t) || be->skip) return;
     const size_t bytes = packed_bytes(*t);
     T *to = (T *)*scratch;
-    pack_rows<<<cu_blocks(s2_elements(*t), 256), 256, 0, cu_stream(be)>>>(to, (const T *)t->data, s2_tokens(*t),
-                                                                              t->c, t->ld);
+    cu_launch(be, pack_rows<T>, cu_blocks(s2_elements(*t), 256), 256, 0, to, (const T *)t->data, s2_tokens(*t), t->c,
+              t->ld);
     CU_LAUNCHED(be, "attention");
     t->data = to;
     t->ld = t->c;
@@ -96,7 +97,7 @@ template <class B> static bool attend_bulk(struct s2_backend *be, struct attenti
     T *keys = (T *)w.tiles, *values = (T *)(w.tiles + key_bytes);
     const int tiles = cu_blocks(a.keys, B::BN);
     const dim3 grid(cu_blocks(B::BN * (B::D + B::DV) / 8, 256), tiles, problems);
-    bulk_tile_rows<B, Source><<<grid, 256, 0, cu_stream(be)>>>(src, keys, values, tiles);
+    cu_launch(be, bulk_tile_rows<B, Source>, grid, 256, 0, src, keys, values, tiles);
     if (!CU_LAUNCHED(be, "attention")) return true;
     bulk_launch<B>(be, src, bulk_tiles<T>{keys, values, tiles}, w.part, splits, problems, "attention");
     return true;

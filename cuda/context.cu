@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cu.cuh"
+#include "decoder.cuh"
 
 /* The context, code and library state of a process, which no call tells: what is beyond it belongs to others. */
 enum { OWN_OVERHEAD_MIB = 1024 };
@@ -152,9 +152,9 @@ static struct s2_ops make_ops(void)
     o.linear = cu_linear, o.layer_norm = cu_layer_norm, o.mlp = cu_mlp, o.add = cu_add, o.rope = cu_rope;
     o.attention = cu_attention, o.window_attention = cu_window_attention, o.take = cu_take, o.concat = cu_concat;
     o.scatter = cu_scatter, o.point_tokens = cu_point_tokens, o.deconv2 = cu_deconv2, o.mask_logits = cu_mask_logits;
-    o.token_attention = s2_compose_token_attention, o.token_to_image = s2_compose_token_to_image;
-    o.token_mlp = s2_compose_token_mlp, o.image_to_token = s2_compose_image_to_token;
-    o.token_heads = s2_compose_token_heads, o.upscaled_masks = s2_compose_upscaled_masks;
+    o.token_attention = cu_token_attention, o.token_to_image = s2_compose_token_to_image;
+    o.token_mlp = cu_token_mlp, o.image_to_token = s2_compose_image_to_token;
+    o.token_heads = cu_token_heads, o.upscaled_masks = s2_compose_upscaled_masks;
     o.choose = cu_choose, o.where_absent = cu_where_absent, o.clamp = cu_clamp, o.fill_holes = cu_fill_holes;
     o.video_masks = cu_video_masks, o.memory_mask = cu_memory_mask, o.bank_store = cu_bank_store;
     o.pointer_positions = cu_pointer_positions, o.memory_attention = cu_memory_attention;
@@ -250,7 +250,10 @@ struct s2_backend *cu_open(const struct cu_options *o, struct s2_err *err)
         free(cu);
         return NULL;
     }
-    if (open_lanes(be)) cu->blas = cu_blas_open(be);
+    if (open_lanes(be)) {
+        cu->awaits = cu_can_await(be);
+        cu->blas = cu_blas_open(be);
+    }
     if (s2_backend_check(be, err) != S2_OK) {
         cu_close(be);
         return NULL;

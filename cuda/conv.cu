@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cu.cuh"
+#include "launch.cuh"
 
 struct conv_weights {
     struct s2_linear product; /* rows (ky, kx, in), padded to `patch`; impl NULL: direct */
@@ -66,6 +66,7 @@ template <class T, int N, int C, int K>
 __global__ void gather(cu_piece<T, N> *out, const T *x, int h, int w, int c_any, int H, int W, int k_any, int stride,
                        int pad, int row, int64_t n)
 {
+    cu_await();
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     const int c = C ? C : c_any, k = K ? K : k_any, first = (int)(i % row) * N, cell = (int)(i / row);
@@ -86,6 +87,7 @@ template <class T, int N>
 __global__ void gather_pieces(cu_piece<T, N> *out, const cu_piece<T, N> *x, int h, int w, int c, int H, int W, int k,
                               int stride, int pad, int row, int64_t n)
 {
+    cu_await();
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     const int e = (int)(i % row), cell = (int)(i / row), t = e / c;
@@ -105,15 +107,14 @@ static bool launch_gather(struct s2_backend *be, struct s2_tensor patches, struc
         const int64_t n = s2_tokens(patches) * row;
         const int blocks = cu_blocks(n, 256);
         if (x.c % N == 0 && patches.c == c->k * c->k * x.c) {
-            gather_pieces<T, N><<<blocks, 256, 0, stream>>>((piece *)patches.data, (const piece *)x.data, x.h, x.w,
-                                                            x.c / N, patches.h, patches.w, c->k, c->stride, c->pad, row,
-                                                            n);
+            cu_launch(be, gather_pieces<T, N>, blocks, 256, 0, (piece *)patches.data, (const piece *)x.data, x.h, x.w,
+                      x.c / N, patches.h, patches.w, c->k, c->stride, c->pad, row, n);
         } else if (x.c == 3 && c->k == 7) {
-            gather<T, N, 3, 7><<<blocks, 256, 0, stream>>>((piece *)patches.data, (const T *)x.data, x.h, x.w, 3,
-                                                           patches.h, patches.w, 7, c->stride, c->pad, row, n);
+            cu_launch(be, gather<T, N, 3, 7>, blocks, 256, 0, (piece *)patches.data, (const T *)x.data, x.h, x.w, 3,
+                      patches.h, patches.w, 7, c->stride, c->pad, row, n);
         } else {
-            gather<T, N, 0, 0><<<blocks, 256, 0, stream>>>((piece *)patches.data, (const T *)x.data, x.h, x.w, x.c,
-                                                           patches.h, patches.w, c->k, c->stride, c->pad, row, n);
+            cu_launch(be, gather<T, N, 0, 0>, blocks, 256, 0, (piece *)patches.data, (const T *)x.data, x.h, x.w, x.c,
+                      patches.h, patches.w, c->k, c->stride, c->pad, row, n);
         }
     });
     return CU_LAUNCHED(be, "a convolution");
@@ -146,6 +147,7 @@ template <class T>
 __global__ void direct(T *y, const T *x, const float *wt, const float *bias, struct geometry g, enum s2_act act,
                        int64_t n)
 {
+    cu_await();
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     const int o = (int)(i % g.out), X = (int)(i / g.out % g.W), Y = (int)(i / g.out / g.W % g.H);
@@ -166,6 +168,7 @@ template <class T, int C, int OUT>
 __global__ void narrow(cu_piece<T, OUT> *y, const cu_piece<T, C> *x, const float *wt, const float *bias,
                        struct geometry g, enum s2_act act, int64_t n)
 {
+    cu_await();
     constexpr int K = 3;
     __shared__ __align__(16) float weight[K * K * C * OUT];
     for (int i = threadIdx.x; i < K * K * C * OUT; i += blockDim.x) weight[i] = wt[i];
@@ -200,10 +203,11 @@ __global__ void narrow(cu_piece<T, OUT> *y, const cu_piece<T, C> *x, const float
 enum { STRIP = 4, STRIP_ROWS = 4 };
 
 template <class T, int K>
-__global__ void __launch_bounds__(128 * STRIP_ROWS, 2) depthwise(cu_piece<T, 2> *y, const cu_piece<T, 2> *x,
-                                                                 const float2 *wt, const float2 *bias,
-                                                                 struct geometry g, enum s2_act act)
+__global__ void __launch_bounds__(128 * STRIP_ROWS, 2)
+    depthwise(cu_piece<T, 2> *y, const cu_piece<T, 2> *x, const float2 *wt, const float2 *bias, struct geometry g,
+              enum s2_act act)
 {
+    cu_await();
     const int pairs = g.c / 2, pair = blockIdx.x * blockDim.x + threadIdx.x, strips = (g.W + STRIP - 1) / STRIP;
     const int left = (int)(blockIdx.y % strips) * STRIP, Y = (int)(blockIdx.y / strips) * STRIP_ROWS + threadIdx.y;
     if (pair >= pairs || Y >= g.H) return;
@@ -254,16 +258,17 @@ static void launch_direct(struct s2_backend *be, struct s2_tensor y, struct s2_t
         if (g.per == 1 && g.out == g.c && g.k == 7 && g.stride == 1 && g.c % 2 == 0) {
             const int tiles = cu_blocks(g.W, STRIP) * cu_blocks(g.H, STRIP_ROWS);
             const dim3 grid((unsigned)cu_blocks(g.c / 2, 128), (unsigned)tiles, (unsigned)y.n);
-            depthwise<T, 7><<<grid, dim3(128, STRIP_ROWS), 0, stream>>>((cu_piece<T, 2> *)y.data, (const cu_piece<T, 2> *)x.data,
-                                                      (const float2 *)p->w, (const float2 *)p->bias, g, act);
+            cu_launch(be, depthwise<T, 7>, grid, dim3(128, STRIP_ROWS), 0, (cu_piece<T, 2> *)y.data,
+                      (const cu_piece<T, 2> *)x.data, (const float2 *)p->w, (const float2 *)p->bias, g, act);
         } else if (small && g.c == 1 && g.out == 4) {
-            narrow<T, 1, 4><<<cu_blocks(pixels, 128), 128, 0, stream>>>(
-                (cu_piece<T, 4> *)y.data, (const cu_piece<T, 1> *)x.data, p->w, p->bias, g, act, pixels);
+            cu_launch(be, narrow<T, 1, 4>, cu_blocks(pixels, 128), 128, 0, (cu_piece<T, 4> *)y.data,
+                      (const cu_piece<T, 1> *)x.data, p->w, p->bias, g, act, pixels);
         } else if (small && g.c == 4 && g.out == 16) {
-            narrow<T, 4, 16><<<cu_blocks(pixels, 128), 128, 0, stream>>>(
-                (cu_piece<T, 16> *)y.data, (const cu_piece<T, 4> *)x.data, p->w, p->bias, g, act, pixels);
+            cu_launch(be, narrow<T, 4, 16>, cu_blocks(pixels, 128), 128, 0, (cu_piece<T, 16> *)y.data,
+                      (const cu_piece<T, 4> *)x.data, p->w, p->bias, g, act, pixels);
         } else {
-            direct<T><<<cu_blocks(n, 256), 256, 0, stream>>>((T *)y.data, (const T *)x.data, p->w, p->bias, g, act, n);
+            cu_launch(be, direct<T>, cu_blocks(n, 256), 256, 0, (T *)y.data, (const T *)x.data, p->w, p->bias, g, act,
+                      n);
         }
     });
     CU_LAUNCHED(be, "a convolution");

@@ -39,6 +39,7 @@ struct cu_backend {
     struct cu_lane lane[CU_LANES], *now; /* now: where operators go */
     cudaEvent_t encoded, taken;          /* of the last ahead_end: before and behind its copies, steps.cu */
     bool recording; /* the stream is being captured: nothing may allocate or wait */
+    bool awaits;    /* kernels may be set up before the one before is done, launch.cuh */
     uint8_t *frame; /* staged picture, device memory, image.cu */
     size_t frame_size;
     struct cu_staging staging[CU_STAGINGS];
@@ -225,13 +226,15 @@ double cu_between(struct s2_backend *, int from, int to);
 void cu_ahead_begin(struct s2_backend *);
 void cu_ahead_end(struct s2_backend *, int n, const struct s2_tensor *to, const struct s2_tensor *from);
 void cu_steps_free(struct cu_backend *);
+/* Whether the device runs code that was compiled with cu_await. */
+bool cu_can_await(struct s2_backend *);
 void cu_preprocess(struct s2_backend *, struct s2_tensor y, const struct s2_image *frame);
 /* tokens.cu */
 void cu_max_pool2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);
 void cu_upsample2_add(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);
 void cu_layer_norm(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *, enum s2_act);
 void cu_add(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b, float s);
-void cu_rope(struct s2_backend *, struct s2_tensor x, const float *table);
+void cu_rope(struct s2_backend *, struct s2_tensor x, const float *table, int width);
 void cu_take(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int first);
 void cu_concat(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b);
 void cu_scatter(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const int32_t *index);

@@ -20,7 +20,7 @@
 
 #include <math.h>
 
-#include "cu.cuh"
+#include "launch.cuh"
 
 #define FLASH_LOG2E 1.4426950408889634f
 

@@ -53,6 +53,7 @@ template <class B, class Source>
 __global__ void __launch_bounds__(B::THREADS, B::BLOCKS)
     flash_kernel(Source src, flash_partial part, float scale2, bool one_tile)
 {
+    cu_await();
     extern __shared__ __align__(16) unsigned char flash_memory[];
     const int lane = threadIdx.x & 31, all_warp = threadIdx.x >> 5;
     const int group = all_warp / B::WARPS, warp = all_warp % B::WARPS, thread = threadIdx.x - group * B::WARPS * 32;
@@ -119,6 +120,7 @@ __global__ void __launch_bounds__(B::THREADS, B::BLOCKS)
 template <class Source>
 __global__ void flash_merge(Source src, flash_partial part, int splits, int problems, int queries)
 {
+    cu_await();
     const int quads = src.dv / 4;
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = i / quads,
                   rows = (int64_t)problems * queries;
@@ -187,7 +189,7 @@ static void flash_launch_merge(struct s2_backend *be, const Source &src, flash_p
     if (splits == 1 || be->skip) return;
     const int64_t work = (int64_t)problems * queries * (src.dv / 4);
     const int threads = work < 256 * cu_of(be)->sm_count ? 64 : 256;
-    flash_merge<<<cu_blocks(work, threads), threads, 0, cu_stream(be)>>>(src, part, splits, problems, queries);
+    cu_launch(be, flash_merge<Source>, cu_blocks(work, threads), threads, 0, src, part, splits, problems, queries);
     CU_LAUNCHED(be, what);
 }
 
@@ -236,7 +238,7 @@ static void flash_launch(struct s2_backend *be, const Source &src, flash_partial
     const int bytes = one_tile ? B::ONE_TILE_BYTES : B::BYTES;
     const float scale2 = FLASH_LOG2E / sqrtf((float)src.d);
     const dim3 grid(cu_blocks(queries, B::ROWS), splits, problems);
-    flash_entry<B, Source>()<<<grid, B::THREADS, bytes, cu_stream(be)>>>(src, part, scale2, one_tile);
+    cu_launch(be, flash_entry<B, Source>(), grid, B::THREADS, bytes, src, part, scale2, one_tile);
     if (CU_LAUNCHED(be, what)) flash_launch_merge(be, src, part, splits, problems, queries, what);
 }
 

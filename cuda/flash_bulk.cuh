@@ -129,6 +129,7 @@ template <class B, class Source>
 __global__ void __launch_bounds__(B::THREADS, 1)
     bulk_kernel(Source src, bulk_tiles<typename B::T> tiles, flash_partial part, float scale2)
 {
+    cu_await();
 #ifdef WGMMA_HERE
     extern __shared__ __align__(128) unsigned char bulk_memory[];
     __shared__ bulk_barriers barriers;
@@ -180,6 +181,7 @@ __global__ void __launch_bounds__(B::THREADS, 1)
 template <class B, class Source>
 __global__ void bulk_tile_rows(Source src, typename B::T *keys, typename B::T *values, int capacity)
 {
+    cu_await();
     using T = typename B::T;
     constexpr int k_pieces = B::BN * B::D / 8, v_pieces = B::BN * B::DV / 8;
     src.enter(blockIdx.z);
@@ -229,8 +231,8 @@ static void bulk_launch(struct s2_backend *be, const Source &src, bulk_tiles<typ
 {
     if (be->skip) return;
     const dim3 grid(cu_blocks(src.queries, B::ROWS), splits, problems);
-    bulk_kernel<B, Source>
-        <<<grid, B::THREADS, B::BYTES, cu_stream(be)>>>(src, tiles, part, FLASH_LOG2E / sqrtf((float)src.d));
+    cu_launch(be, bulk_kernel<B, Source>, grid, B::THREADS, B::BYTES, src, tiles, part,
+              FLASH_LOG2E / sqrtf((float)src.d));
     if (CU_LAUNCHED(be, what)) flash_launch_merge(be, src, part, splits, problems, src.queries, what);
 }
 

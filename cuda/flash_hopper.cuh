@@ -158,6 +158,7 @@ template <class B, class Source>
 __global__ void __launch_bounds__(B::THREADS, B::BLOCKS)
     hopper_kernel(Source src, flash_partial part, float scale2, bool one_tile)
 {
+    cu_await();
 #ifdef WGMMA_HERE
     extern __shared__ __align__(128) unsigned char hopper_memory[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, group = threadIdx.x >> 7;

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cu.cuh"
+#include "launch.cuh"
 
 extern "C" {
 #include "../engine/common.h"
@@ -223,7 +223,8 @@ __device__ static uint8_t clip(int32_t sum)
 __device__ static uchar3 resampled(const uint8_t *from, int step, const int32_t *coef, int count)
 {
     int32_t r = 1 << (S2I_BICUBIC_BITS - 1), g = r, b = r;
-    for (int j = 0; j < count; j++, from += step) r += from[0] * coef[j], g += from[1] * coef[j], b += from[2] * coef[j];
+    for (int j = 0; j < count; j++, from += step)
+        r += from[0] * coef[j], g += from[1] * coef[j], b += from[2] * coef[j];
     return make_uchar3(clip(r), clip(g), clip(b));
 }
 
@@ -259,6 +260,7 @@ template <class T, bool DOWN_FIRST>
 __global__ void resample(T *y, const struct head *frame, struct axis along, struct axis lines, const float *level,
                          struct tiling t)
 {
+    cu_await();
     extern __shared__ uint8_t resample_memory[];
     uint8_t *middle = resample_memory, *source = middle + 3 * t.lines * t.wide;
     const int a0 = blockIdx.x * t.wide, l0 = blockIdx.y * t.tall, na = min(t.wide, along.out - a0),
@@ -307,7 +309,7 @@ void cu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_im
     const dim3 grid((unsigned)cu_blocks(side, t.wide), (unsigned)cu_blocks(side, t.tall)), block(ACROSS, DOWN);
     CU_BY_TYPE(y.dtype, T, {
         auto kernel = down_first ? resample<T, true> : resample<T, false>;
-        kernel<<<grid, block, shared_bytes(t), cu_stream(be)>>>((T *)y.data, frame, along, lines, level, t);
+        cu_launch(be, kernel, grid, block, shared_bytes(t), (T *)y.data, frame, along, lines, level, t);
     });
     CU_LAUNCHED(be, "preprocess");
 }

@@ -1,6 +1,6 @@
 /* masks.cu - mask logits, the choice among four masks, hole filling, masks at video size. */
 #include "bilinear.cuh"
-#include "cu.cuh"
+#include "launch.cuh"
 
 /* ------------------------------------------------------------------ logits */
 
@@ -10,6 +10,7 @@ enum { LOGIT_MASKS = 4 }; /* whose sums a thread has at a time */
 template <class T, int N>
 __global__ void mask_logits(float *y, const T *hyper, const cu_piece<T, N> *u, int k, int c, int pixels)
 {
+    cu_await();
     extern __shared__ float weight[];
     const int64_t b = blockIdx.y;
     for (int i = threadIdx.x; i < k * c * N; i += blockDim.x) weight[i] = cu_f32(hyper[b * k * c * N + i]);
@@ -42,8 +43,8 @@ void cu_mask_logits(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
     const int pixels = u.h * u.w, k = hyper.w;
     const size_t bytes = (size_t)(k * u.c) * sizeof(float);
     CU_BY_PIECE(u.dtype, cu_whole(u), T, N, {
-        mask_logits<T, N><<<dim3(cu_blocks(pixels, 128), (unsigned)u.n), 128, bytes, cu_stream(be)>>>(
-            (float *)y.data, (const T *)hyper.data, (const cu_piece<T, N> *)u.data, k, u.c / N, pixels);
+        cu_launch(be, mask_logits<T, N>, dim3(cu_blocks(pixels, 128), (unsigned)u.n), 128, bytes, (float *)y.data,
+                  (const T *)hyper.data, (const cu_piece<T, N> *)u.data, k, u.c / N, pixels);
     });
     CU_LAUNCHED(be, "mask_logits");
 }
@@ -55,6 +56,7 @@ enum { CHOOSE_THREADS = 1024 };
 /* which [n]: the index of the chosen mask. One block a batch entry; integer counts, so their order does not show. */
 __global__ void decide(int *which, const float *masks, const float *iou, int pixels, bool multimask)
 {
+    cu_await();
     __shared__ int inner, outer;
     int64_t b = blockIdx.x;
     const float *mask0 = masks + b * 4 * pixels, *q = iou + 4 * b;
@@ -80,6 +82,7 @@ template <class T>
 __global__ void pick(float *low, T *token, float *best_iou, const int *which, const float *masks, const float *iou,
                      const float *score, const T *tokens, int pixels, int c, bool multimask)
 {
+    cu_await();
     int64_t b = blockIdx.y;
     int p = blockIdx.x * blockDim.x + threadIdx.x, m = which[b];
     if (p < pixels) low[b * pixels + p] = score[b] > 0 ? masks[(b * 4 + m) * pixels + p] : -1024.0f;
@@ -93,13 +96,14 @@ void cu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor tok
 {
     if (be->skip) return;
     int n = masks.n, pixels = masks.w, c = tokens.c, *which = (int *)cu_scratch(be, (size_t)n * sizeof(int));
-    cudaStream_t s = cu_stream(be);
     if (!which) return;
-    decide<<<n, CHOOSE_THREADS, 0, s>>>(which, (const float *)masks.data, (const float *)iou.data, pixels, multimask);
+    cu_launch(be, decide, n, CHOOSE_THREADS, 0, which, (const float *)masks.data, (const float *)iou.data, pixels,
+              multimask);
     CU_BY_TYPE(tokens.dtype, T,
-               pick<T><<<dim3(cu_blocks(pixels > c ? pixels : c, 256), (unsigned)n), 256, 0, s>>>(
-                   (float *)low.data, (T *)token.data, (float *)best_iou.data, which, (const float *)masks.data,
-                   (const float *)iou.data, (const float *)score.data, (const T *)tokens.data, pixels, c, multimask));
+               cu_launch(be, pick<T>, dim3(cu_blocks(pixels > c ? pixels : c, 256), (unsigned)n), 256, 0,
+                         (float *)low.data, (T *)token.data, (float *)best_iou.data, which, (const float *)masks.data,
+                         (const float *)iou.data, (const float *)score.data, (const T *)tokens.data, pixels, c,
+                         multimask));
     CU_LAUNCHED(be, "choose");
 }
 
@@ -133,6 +137,7 @@ __device__ static int near_size(const uint32_t (&background)[NEAR_ROWS], int are
 /* A block has HOLES_TALL rows of 32 pixels; the background around them as bits, 16 more columns on either side. */
 __global__ void holes_near(float *y, const float *x, int h, int w, int area)
 {
+    cu_await();
     __shared__ uint32_t bits[HOLES_TALL + 2 * NEAR_AREA][2];
     const int64_t at = (int64_t)blockIdx.z * h * w;
     const int left = blockIdx.x * 32 - 16, top = blockIdx.y * HOLES_TALL - NEAR_AREA;
@@ -182,6 +187,7 @@ __device__ static void unite(int *parent, int a, int b)
 
 __global__ void holes_start(int *parent, int *size, const float *x, int pixels)
 {
+    cu_await();
     int64_t b = blockIdx.y;
     int p = blockIdx.x * blockDim.x + threadIdx.x;
     if (p >= pixels) return;
@@ -191,6 +197,7 @@ __global__ void holes_start(int *parent, int *size, const float *x, int pixels)
 
 __global__ void holes_unite(int *parents, int h, int w)
 {
+    cu_await();
     int *parent = parents + (int64_t)blockIdx.y * h * w;
     int p = blockIdx.x * blockDim.x + threadIdx.x;
     if (p >= h * w || parent[p] < 0) return;
@@ -204,6 +211,7 @@ __global__ void holes_unite(int *parents, int h, int w)
 
 __global__ void holes_count(int *parents, int *sizes, int pixels)
 {
+    cu_await();
     int64_t b = blockIdx.y;
     int p = blockIdx.x * blockDim.x + threadIdx.x;
     if (p < pixels && parents[b * pixels + p] >= 0) atomicAdd(&sizes[b * pixels + root(parents + b * pixels, p)], 1);
@@ -211,6 +219,7 @@ __global__ void holes_count(int *parents, int *sizes, int pixels)
 
 __global__ void holes_fill(float *y, const float *x, const int *parents, const int *sizes, int pixels, int area)
 {
+    cu_await();
     int64_t b = blockIdx.y, at = b * pixels;
     int p = blockIdx.x * blockDim.x + threadIdx.x;
     if (p >= pixels) return;
@@ -222,29 +231,29 @@ void cu_fill_holes(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x
 {
     if (be->skip) return;
     int pixels = x.h * x.w;
-    cudaStream_t s = cu_stream(be);
     if (area <= 0) {
         if (y.data != x.data)
             cu_ok(be,
                   cudaMemcpyAsync(y.data, x.data, (size_t)x.n * (size_t)pixels * sizeof(float),
-                                  cudaMemcpyDeviceToDevice, s),
+                                  cudaMemcpyDeviceToDevice, cu_stream(be)),
                   "fill_holes");
         return;
     }
     const dim3 grid((unsigned)cu_blocks(pixels, 256), (unsigned)x.n);
     if (area <= NEAR_AREA && y.data != x.data) {
         const dim3 tiles((unsigned)cu_blocks(x.w, 32), (unsigned)cu_blocks(x.h, HOLES_TALL), (unsigned)x.n);
-        holes_near<<<tiles, dim3(32, HOLES_TALL), 0, s>>>((float *)y.data, (const float *)x.data, x.h, x.w, area);
+        cu_launch(be, holes_near, tiles, dim3(32, HOLES_TALL), 0, (float *)y.data, (const float *)x.data, x.h, x.w,
+                  area);
         CU_LAUNCHED(be, "fill_holes");
         return;
     }
     int *parent = (int *)cu_scratch(be, 2 * (size_t)x.n * (size_t)pixels * sizeof(int));
     int *size = parent + (int64_t)x.n * pixels;
     if (!parent) return;
-    holes_start<<<grid, 256, 0, s>>>(parent, size, (const float *)x.data, pixels);
-    holes_unite<<<grid, 256, 0, s>>>(parent, x.h, x.w);
-    holes_count<<<grid, 256, 0, s>>>(parent, size, pixels);
-    holes_fill<<<grid, 256, 0, s>>>((float *)y.data, (const float *)x.data, parent, size, pixels, area);
+    cu_launch(be, holes_start, grid, 256, 0, parent, size, (const float *)x.data, pixels);
+    cu_launch(be, holes_unite, grid, 256, 0, parent, x.h, x.w);
+    cu_launch(be, holes_count, grid, 256, 0, parent, size, pixels);
+    cu_launch(be, holes_fill, grid, 256, 0, (float *)y.data, (const float *)x.data, parent, size, pixels, area);
     CU_LAUNCHED(be, "fill_holes");
 }
 
@@ -260,6 +269,7 @@ struct destinations {
 __global__ void video_masks(struct destinations to, int first, int count, size_t stride, uint16_t *owner,
                             const float *low, int n, int h, int w, int height, int width, bool exclusive)
 {
+    cu_await();
     int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (y >= height) return;
     const bool inside = x < width;
@@ -277,7 +287,8 @@ __global__ void video_masks(struct destinations to, int first, int count, size_t
     if (owner && inside) owner[(int64_t)y * width + x] = (uint16_t)(best + 1);
     for (int i = 0; i < count; i++) {
         if (!to.bits[i]) continue;
-        const bool set = exclusive ? best == first + i : cu_bilinear_at(low + (int64_t)(first + i) * h * w, w, ty, tx) > 0;
+        const bool set =
+            exclusive ? best == first + i : cu_bilinear_at(low + (int64_t)(first + i) * h * w, w, ty, tx) > 0;
         const uint32_t word = __brev(__ballot_sync(0xffffffffu, inside && set)); /* the first pixel on top */
         if (writes) to.bits[i][(size_t)y * stride + byte] = (uint8_t)(word >> (24 - 8 * threadIdx.x));
     }
@@ -292,9 +303,9 @@ void cu_video_masks(struct s2_backend *be, const struct s2_video_masks *out, str
         struct destinations to = {};
         for (int i = 0; out->bits && i < count; i++) to.bits[i] = out->bits[first + i];
         if (first > 0 && !out->bits) break;
-        video_masks<<<grid, dim3(32, 8), 0, cu_stream(be)>>>(
-            to, first, out->bits ? count : 0, out->bit_stride, first == 0 ? out->owner : NULL, (const float *)low.data,
-            low.n, low.h, low.w, out->height, out->width, out->exclusive);
+        cu_launch(be, video_masks, grid, dim3(32, 8), 0, to, first, out->bits ? count : 0, out->bit_stride,
+                  first == 0 ? out->owner : NULL, (const float *)low.data, low.n, low.h, low.w, out->height, out->width,
+                  out->exclusive);
         if (!CU_LAUNCHED(be, "video_masks")) return;
     }
 }

@@ -19,6 +19,7 @@
 template <class T>
 __global__ void memory_mask(T *y, const float *low, int n, int h, int w, int low_h, int low_w, bool binarize)
 {
+    cu_await();
     const int x = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
     if (x >= w) return;
     const struct cu_tap across = cu_bilinear_tap(low_w, w, x), down = cu_bilinear_tap(low_h, h, row);
@@ -34,8 +35,8 @@ void cu_memory_mask(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
     if (be->skip) return;
     const dim3 grid(cu_blocks(y.w, 128), y.h);
     CU_BY_TYPE(y.dtype, T,
-               memory_mask<<<grid, 128, 0, cu_stream(be)>>>((T *)y.data, (const float *)low.data, y.n, y.h, y.w,
-                                                                low.h, low.w, binarize));
+               cu_launch(be, memory_mask<T>, grid, 128, 0, (T *)y.data, (const float *)low.data, y.n, y.h, y.w, low.h,
+                         low.w, binarize));
     CU_LAUNCHED(be, "memory_mask");
 }
 
@@ -44,6 +45,7 @@ template <class T>
 __global__ void bank_store(struct s2_bank bank, const int32_t *slot, const int32_t *ptr_slot, const T *mem,
                            const float *ptr)
 {
+    cu_await();
     const int b = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x, size = bank.tokens * bank.dim;
     if (slot[b] >= 0 && i < size) {
         const float v = cu_f32(mem[(int64_t)b * size + i]);
@@ -61,8 +63,8 @@ void cu_bank_store(struct s2_backend *be, const struct s2_bank *bank, const int3
     const int size = bank->tokens * bank->dim;
     const dim3 grid(cu_blocks(size > bank->ptr_dim ? size : bank->ptr_dim, 256), mem.n);
     CU_BY_TYPE(mem.dtype, T,
-               bank_store<<<grid, 256, 0, cu_stream(be)>>>(*bank, slot, ptr_slot, (const T *)mem.data,
-                                                               (const float *)ptr.data));
+               cu_launch(be, bank_store<T>, grid, 256, 0, *bank, slot, ptr_slot, (const T *)mem.data,
+                         (const float *)ptr.data));
     CU_LAUNCHED(be, "bank_store");
 }
 
@@ -78,6 +80,7 @@ template <class T>
 __global__ void pointer_positions(float *y, struct s2_bank_table table, const T *weight, const float *bias,
                                   struct wavelengths waves, int in, int out)
 {
+    cu_await();
     __shared__ float sine[MAX_SINE];
     const int j = blockIdx.x, b = blockIdx.y, half = in / 2;
     if (j >= table.counts[2 * b + 1]) return;
@@ -118,9 +121,8 @@ void cu_pointer_positions(struct s2_backend *be, struct s2_tensor y, const struc
     for (int i = 0; i < lin->in / 4; i++) waves.of[i] = (float)pow(10000.0, 2.0 * i / (lin->in / 2));
     const dim3 grid(table->ptr_cap, y.n);
     CU_BY_TYPE(be->act, T,
-               pointer_positions<<<grid, 1024, 0, cu_stream(be)>>>((float *)y.data, *table,
-                                                                      (const T *)cu_linear_weight(lin),
-                                                                      cu_linear_bias(lin), waves, lin->in, lin->out));
+               cu_launch(be, pointer_positions<T>, grid, 1024, 0, (float *)y.data, *table,
+                         (const T *)cu_linear_weight(lin), cu_linear_bias(lin), waves, lin->in, lin->out));
     CU_LAUNCHED(be, "pointer_positions");
 }
 
@@ -240,6 +242,7 @@ template <class T> struct projection {
 template <class T, int BN>
 __global__ void __launch_bounds__(projection<T>::THREADS, 2) project_keys(memories m, places<T, BN> to, int span)
 {
+    cu_await();
     using P = projection<T>;
     __shared__ __align__(16) unsigned char memory[P::BYTES];
     unsigned char *a = memory, *b = memory + P::A_BYTES;
@@ -340,6 +343,7 @@ template <>
 __global__ void __launch_bounds__(projection<float>::THREADS) project_keys<float, 0>(memories m, places<float, 0> to,
                                                                                      int span)
 {
+    cu_await();
     constexpr int TOKENS = projection<float>::TOKENS;
     __shared__ __align__(16) float a[TOKENS][DIM];
     const stretch s = stretch_of<TOKENS>(m, span);
@@ -400,7 +404,7 @@ static bool launch_projection(struct s2_backend *be, const memories &m, int n, T
     const int blocks = 2 * cu_of(be)->sm_count / (across * n), cap = m.table.spatial_cap;
     const int span = blocks > 1 ? cu_blocks(cap, blocks) : cap;
     const dim3 grid(across, cu_blocks(cap, span) + 1, n);
-    project_keys<T, BN><<<grid, P::THREADS, 0, cu_stream(be)>>>(m, places<T, BN>{keys, values, capacity}, span);
+    cu_launch(be, project_keys<T, BN>, grid, P::THREADS, 0, m, places<T, BN>{keys, values, capacity}, span);
     return CU_LAUNCHED(be, "memory_attention");
 }
 

@@ -60,6 +60,12 @@ __global__ void copy(struct copies c)
     if (rest < p.bytes) p.to[rest] = p.from[rest]; /* fewer than 16 bytes */
 }
 
+bool cu_can_await(struct s2_backend *be)
+{
+    cudaFuncAttributes a = {};
+    return cu_ok(be, cudaFuncGetAttributes(&a, copy), "reading what the program was built for") && a.ptxVersion >= 90;
+}
+
 void cu_ahead_end(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
 {
     struct cu_backend *cu = cu_of(be);

@@ -1,7 +1,7 @@
 /* tokens.cu - operators on tokens: norms, sums, rotations, copies. */
 #include <cmath>
 
-#include "cu.cuh"
+#include "launch.cuh"
 
 /* ------------------------------------------------------------------ layer norm */
 
@@ -14,6 +14,7 @@ __global__ void layer_norm(cu_piece<T, N> *y, const cu_piece<T, N> *x, int ldy, 
                            const cu_piece<float, N> *weight, const cu_piece<float, N> *bias, int c, float eps,
                            int64_t n, enum s2_act act)
 {
+    cu_await();
     const int64_t token = ((int64_t)blockIdx.x * NORM_THREADS + threadIdx.x) / LANES;
     const int lane = threadIdx.x % LANES;
     const bool there = token < n; /* every thread takes part in the sums */
@@ -62,9 +63,9 @@ static void launch_norm(struct s2_backend *be, struct s2_tensor y, struct s2_ten
 {
     using piece = cu_piece<T, N>;
     const int64_t n = s2_tokens(x);
-    layer_norm<T, N, LANES, PIECES><<<cu_blocks(n * LANES, NORM_THREADS), NORM_THREADS, 0, cu_stream(be)>>>(
-        (piece *)y.data, (const piece *)x.data, y.ld / N, x.ld / N, (const cu_piece<float, N> *)norm->weight,
-        (const cu_piece<float, N> *)norm->bias, norm->c / N, norm->eps, n, act);
+    cu_launch(be, layer_norm<T, N, LANES, PIECES>, cu_blocks(n * LANES, NORM_THREADS), NORM_THREADS, 0, (piece *)y.data,
+              (const piece *)x.data, y.ld / N, x.ld / N, (const cu_piece<float, N> *)norm->weight,
+              (const cu_piece<float, N> *)norm->bias, norm->c / N, norm->eps, n, act);
 }
 
 void cu_layer_norm(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
@@ -105,6 +106,7 @@ void cu_layer_norm(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x
 template <class T, int N>
 __global__ void max_pool2(cu_piece<T, N> *y, const cu_piece<T, N> *x, int h, int w, int c, int64_t n)
 {
+    cu_await();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int ch = (int)(i % c), X = (int)(i / c % (w / 2)), Y = (int)(i / c / (w / 2) % (h / 2));
@@ -125,8 +127,8 @@ void cu_max_pool2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x)
     CU_BY_PIECE(y.dtype, cu_whole(x) && cu_whole(y), T, N, {
         using piece = cu_piece<T, N>;
         const int64_t n = s2_elements(y) / N;
-        max_pool2<T, N><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((piece *)y.data, (const piece *)x.data, x.h,
-                                                                          x.w, x.c / N, n);
+        cu_launch(be, max_pool2<T, N>, cu_blocks(n, 256), 256, 0, (piece *)y.data, (const piece *)x.data, x.h, x.w,
+                  x.c / N, n);
     });
     CU_LAUNCHED(be, "max_pool2");
 }
@@ -135,6 +137,7 @@ void cu_max_pool2(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x)
 template <class T, int N>
 __global__ void upsample2_add(cu_piece<T, N> *y, const cu_piece<T, N> *x, int h, int w, int c, int64_t n)
 {
+    cu_await();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int ch = (int)(i % c), X = (int)(i / c % (2 * w)), Y = (int)(i / c / (2 * w) % (2 * h));
@@ -152,8 +155,8 @@ void cu_upsample2_add(struct s2_backend *be, struct s2_tensor y, struct s2_tenso
     CU_BY_PIECE(y.dtype, cu_whole(x) && cu_whole(y), T, N, {
         using piece = cu_piece<T, N>;
         const int64_t n = s2_elements(y) / N;
-        upsample2_add<T, N><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((piece *)y.data, (const piece *)x.data,
-                                                                              x.h, x.w, x.c / N, n);
+        cu_launch(be, upsample2_add<T, N>, cu_blocks(n, 256), 256, 0, (piece *)y.data, (const piece *)x.data, x.h, x.w,
+                  x.c / N, n);
     });
     CU_LAUNCHED(be, "upsample2_add");
 }
@@ -163,6 +166,7 @@ template <class T, int N>
 __global__ void add(cu_piece<T, N> *y, const cu_piece<T, N> *a, const cu_piece<T, N> *b, float s, int64_t n,
                     int64_t one, int c, bool a_once, bool b_once, bool b_token)
 {
+    cu_await();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int64_t ib = b_token ? (b_once ? 0 : i / one * c) + i % c : b_once ? i % one : i;
@@ -180,9 +184,8 @@ void cu_add(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, struc
     CU_BY_PIECE(y.dtype, cu_whole(y) && cu_whole(a) && cu_whole(b), T, N, {
         using piece = cu_piece<T, N>;
         const int64_t n = s2_elements(y) / N;
-        add<T, N><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((piece *)y.data, (const piece *)a.data,
-                                                                    (const piece *)b.data, s, n, n / y.n, y.c / N,
-                                                                    a.n == 1, b.n == 1, token);
+        cu_launch(be, add<T, N>, cu_blocks(n, 256), 256, 0, (piece *)y.data, (const piece *)a.data,
+                  (const piece *)b.data, s, n, n / y.n, y.c / N, a.n == 1, b.n == 1, token);
     });
     CU_LAUNCHED(be, "add");
 }
@@ -192,14 +195,15 @@ template <class T> struct loose_pair {
     T v[2];
 };
 
-/* N channels (N / 2 pairs), one Piece, a thread; row: pieces of a token */
+/* N channels (N / 2 pairs), one Piece, a thread; row: pieces of a token, width: those that the table is for */
 template <class T, int N, class Piece>
-__global__ void rope(T *x, int ld, const float2 *table, int tokens, int row, int64_t n)
+__global__ void rope(T *x, int ld, const float2 *table, int tokens, int row, int width, int64_t n)
 {
+    cu_await();
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, token = i / row;
     if (i >= n) return;
     const int p = (int)(i % row);
-    const float2 *turn = table + (token % tokens * row + p) * (N / 2);
+    const float2 *turn = table + (token % tokens * width + p % width) * (N / 2);
     Piece *at = (Piece *)(x + token * ld + p * N), v = *at;
 #pragma unroll
     for (int e = 0; e < N; e += 2) {
@@ -211,28 +215,29 @@ __global__ void rope(T *x, int ld, const float2 *table, int tokens, int row, int
 }
 
 template <class T, int N, class Piece>
-static void launch_rope(struct s2_backend *be, struct s2_tensor x, const float *table)
+static void launch_rope(struct s2_backend *be, struct s2_tensor x, const float *table, int width)
 {
     const int64_t n = s2_elements(x) / N;
-    rope<T, N, Piece><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((T *)x.data, x.ld, (const float2 *)table,
-                                                                        x.h * x.w, x.c / N, n);
+    cu_launch(be, rope<T, N, Piece>, cu_blocks(n, 256), 256, 0, (T *)x.data, x.ld, (const float2 *)table, x.h * x.w,
+              x.c / N, width / N, n);
 }
 
-void cu_rope(struct s2_backend *be, struct s2_tensor x, const float *table)
+void cu_rope(struct s2_backend *be, struct s2_tensor x, const float *table, int width)
 {
     if (be->skip) return;
     CU_BY_TYPE(x.dtype, T, {
         constexpr int N = 16 / (int)sizeof(T);
-        if (cu_whole(x))
-            launch_rope<T, N, cu_piece<T, N>>(be, x, table);
+        if (cu_whole(x) && width % N == 0)
+            launch_rope<T, N, cu_piece<T, N>>(be, x, table, width);
         else
-            launch_rope<T, 2, loose_pair<T>>(be, x, table);
+            launch_rope<T, 2, loose_pair<T>>(be, x, table, width);
     });
     CU_LAUNCHED(be, "rope");
 }
 
 template <class T> __global__ void take(T *y, const T *x, int count, int tokens, int first, int c, int64_t n)
 {
+    cu_await();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int64_t b = i / c / count;
@@ -244,13 +249,14 @@ void cu_take(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, int 
     if (be->skip) return;
     int64_t n = s2_elements(y);
     CU_BY_TYPE(y.dtype, T,
-               take<T><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((T *)y.data, (const T *)x.data, y.w, x.h * x.w,
-                                                                         first, y.c, n));
+               cu_launch(be, take<T>, cu_blocks(n, 256), 256, 0, (T *)y.data, (const T *)x.data, y.w, x.h * x.w, first,
+                         y.c, n));
     CU_LAUNCHED(be, "take");
 }
 
 template <class T> __global__ void concat(T *y, const T *a, const T *b, int wa, int wb, int c, bool a_once, int64_t n)
 {
+    cu_await();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int token = (int)(i / c % (wa + wb));
@@ -263,13 +269,14 @@ void cu_concat(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, st
     if (be->skip) return;
     int64_t n = s2_elements(y);
     CU_BY_TYPE(y.dtype, T,
-               concat<T><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>(
-                   (T *)y.data, (const T *)a.data, (const T *)b.data, a.w, b.w, y.c, a.n == 1, n));
+               cu_launch(be, concat<T>, cu_blocks(n, 256), 256, 0, (T *)y.data, (const T *)a.data, (const T *)b.data,
+                         a.w, b.w, y.c, a.n == 1, n));
     CU_LAUNCHED(be, "concat");
 }
 
 __global__ void scatter(float *y, const float *x, const int32_t *index, int64_t one, int64_t n)
 {
+    cu_await();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int to = index[i / one];
@@ -280,8 +287,7 @@ void cu_scatter(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
 {
     if (be->skip) return;
     int64_t n = s2_elements(x);
-    scatter<<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((float *)y.data, (const float *)x.data, index, n / x.n,
-                                                              n);
+    cu_launch(be, scatter, cu_blocks(n, 256), 256, 0, (float *)y.data, (const float *)x.data, index, n / x.n, n);
     CU_LAUNCHED(be, "scatter");
 }
 
@@ -291,6 +297,7 @@ void cu_scatter(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, c
 template <class T>
 __global__ void point_tokens(T *y, const float *points, const float *gauss, const float *embed, float size)
 {
+    cu_await();
     const float *p = points + 3 * (int64_t)blockIdx.x;
     int c = threadIdx.x, label = (int)p[2];
     T *to = y + 256 * (int64_t)blockIdx.x;
@@ -310,15 +317,16 @@ void cu_point_tokens(struct s2_backend *be, struct s2_tensor y, const float *poi
                      const float *embed, int size)
 {
     if (be->skip || s2_tokens(y) == 0) return;
-    CU_BY_TYPE(y.dtype, T,
-               point_tokens<T>
-               <<<(int)s2_tokens(y), 128, 0, cu_stream(be)>>>((T *)y.data, points, gauss, embed, (float)size));
+    CU_BY_TYPE(
+        y.dtype, T,
+        cu_launch(be, point_tokens<T>, (int)s2_tokens(y), 128, 0, (T *)y.data, points, gauss, embed, (float)size));
     CU_LAUNCHED(be, "point_tokens");
 }
 
 template <class T>
 __global__ void where_absent(T *x, const float *score, const float *vec, bool replace, int c, int64_t one, int64_t n)
 {
+    cu_await();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n && score[i / one] <= 0) x[i] = cu_to<T>((replace ? 0.0f : cu_f32(x[i])) + vec[i % c]);
 }
@@ -328,13 +336,14 @@ void cu_where_absent(struct s2_backend *be, struct s2_tensor x, struct s2_tensor
     if (be->skip) return;
     int64_t n = s2_elements(x);
     CU_BY_TYPE(x.dtype, T,
-               where_absent<T><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((T *)x.data, (const float *)score.data,
-                                                                                 vec, replace, x.c, n / x.n, n));
+               cu_launch(be, where_absent<T>, cu_blocks(n, 256), 256, 0, (T *)x.data, (const float *)score.data, vec,
+                         replace, x.c, n / x.n, n));
     CU_LAUNCHED(be, "where_absent");
 }
 
 template <class T> __global__ void clamp(T *y, const float *x, float lo, float hi, int64_t n)
 {
+    cu_await();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = cu_to<T>(fminf(fmaxf(x[i], lo), hi));
 }
@@ -344,7 +353,6 @@ void cu_clamp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, flo
     if (be->skip) return;
     int64_t n = s2_elements(y);
     CU_BY_TYPE(y.dtype, T,
-               clamp<T>
-               <<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((T *)y.data, (const float *)x.data, lo, hi, n));
+               cu_launch(be, clamp<T>, cu_blocks(n, 256), 256, 0, (T *)y.data, (const float *)x.data, lo, hi, n));
     CU_LAUNCHED(be, "clamp");
 }

@@ -116,6 +116,7 @@ template <class T_> struct window_source {
 template <class B, int WARPS, int BLOCKS, class Source>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS) small_windows(Source src, int problems, float scale2)
 {
+    cu_await();
     extern __shared__ __align__(16) unsigned char small_memory[];
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, problem = blockIdx.x * WARPS + warp;
     unsigned char *q = small_memory + warp * B::ONE_TILE_BYTES, *k = q + B::Q_BYTES, *v = k + B::K_BYTES;
@@ -147,9 +148,10 @@ static bool launch_small(struct s2_backend *be, const Source &src, int problems)
     const char *what = "window_attention";
     auto kernel = small_windows<B, WARPS, BLOCKS, Source>;
     if (bytes > flash_shared_limit(be, what)) return false;
-    if (!cu_ok(be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), what)) return false;
-    kernel<<<cu_blocks(problems, WARPS), 32 * WARPS, bytes, cu_stream(be)>>>(src, problems,
-                                                                              FLASH_LOG2E / sqrtf((float)src.d));
+    if (!cu_ok(be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), what))
+        return false;
+    cu_launch(be, kernel, cu_blocks(problems, WARPS), 32 * WARPS, bytes, src, problems,
+              FLASH_LOG2E / sqrtf((float)src.d));
     return CU_LAUNCHED(be, what);
 }
 

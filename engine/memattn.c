@@ -10,12 +10,11 @@ static void self_attention(const struct s2_model *m, struct s2i_workspace *ws, c
     struct s2_tensor y = s2i_act(ws, x.n, 1, x.w, S2_MODEL_DIM);
     struct s2_tensor qkv = s2i_act(ws, x.n, 1, x.w, 3 * S2_MODEL_DIM);
     struct s2_tensor q = s2_columns(qkv, 0, S2_MODEL_DIM), k = s2_columns(qkv, S2_MODEL_DIM, S2_MODEL_DIM),
-                     v = s2_columns(qkv, 2 * S2_MODEL_DIM, S2_MODEL_DIM);
+                     v = s2_columns(qkv, 2 * S2_MODEL_DIM, S2_MODEL_DIM), turned = s2_columns(qkv, 0, 2 * S2_MODEL_DIM);
 
     OP(be, layer_norm, y, x, &l->norm1, S2_ACT_NONE);
     OP(be, linear, qkv, y, &l->qkv, S2_ACT_NONE, false);
-    OP(be, rope, q, m->rope);
-    OP(be, rope, k, m->rope);
+    OP(be, rope, turned, m->rope, S2_MODEL_DIM);
     OP(be, attention, y, q, k, v, 1);
     OP(be, linear, x, y, &l->self_out, S2_ACT_NONE, true);
     ws->used = mark;
@@ -32,7 +31,7 @@ static void cross_attention(const struct s2_model *m, struct s2i_workspace *ws, 
 
     OP(be, layer_norm, y, x, &l->norm2, S2_ACT_NONE);
     OP(be, linear, q, y, &l->cross_q, S2_ACT_NONE, false);
-    OP(be, rope, q, m->rope);
+    OP(be, rope, q, m->rope, S2_MODEL_DIM);
     OP(be, memory_attention, seen, q, bank, table, &l->cross_k, m->pe64, m->tpos, pointer_position, m->rope);
     OP(be, linear, x, seen, &l->cross_vo, S2_ACT_NONE, true);
     ws->used = mark;

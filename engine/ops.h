@@ -186,9 +186,10 @@ struct s2_ops {
     /* y = a + s*b. b broadcasts: over n if b.n == 1 < y.n, over tokens if b.h == b.w == 1. a broadcasts over n
      * if a.n == 1. y may be a (or b, where b does not broadcast) */
     void (*add)(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b, float s);
-    /* rotate in place: x [n,1,N,c] (ld allowed), table f32 [N][c/2][2] = cos, sin of channels (2m, 2m+1):
-     * (a,b) -> (a cos - b sin, a sin + b cos). Same table for every n. */
-    void (*rope)(struct s2_backend *, struct s2_tensor x, const float *table);
+    /* rotate in place: x [n,1,N,c] (ld allowed), each `width` channels of a token, c a multiple of it, by
+     * table f32 [N][width/2][2] = cos, sin of channels (2m, 2m+1): (a,b) -> (a cos - b sin, a sin + b cos). Same
+     * table for every n. */
+    void (*rope)(struct s2_backend *, struct s2_tensor x, const float *table, int width);
     /* y [n,1,Tq,c] = softmax(q k^T / sqrt(c/heads)) v, per n and head (heads lie one after another in c).
      * q [n,1,Tq,c], k, v [n,1,Tk,c]; q, k, v: ld allowed */
     void (*attention)(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, struct s2_tensor k,

@@ -172,9 +172,13 @@ Test(oracle_tokens, rope_turns_pairs_of_neighbours)
     const float h = (float)M_SQRT1_2, table[] = {1, 0, 0, 1, -1, 0, h, h};
     float x[2][2][6] = {{{1, 2, 3, 4, 7, 7}, {1, 2, 3, 4, 7, 7}}, {{5, 6, 7, 8, 7, 7}, {5, 6, 7, 8, 7, 7}}};
     struct s2_tensor t = {x, S2_F32, 2, 1, 2, 4, 6};
-    be->ops->rope(be, t, table);
+    be->ops->rope(be, t, table, 4);
     const double want[] = {1, 2, -4, 3, 7, 7, -1, -2, -h, 7 * h, 7, 7, 5, 6, -8, 7, 7, 7, -5, -6, -h, 15 * h, 7, 7};
     expect_floats("rope", &x[0][0][0], want, 24, 1e-6);
+    float twice[] = {1, 2, 3, 4};
+    const float quarter[] = {0, 1};
+    be->ops->rope(be, view(twice, 1, 1, 1, 4), quarter, 2);
+    expect_floats("rope of two parts", twice, (const double[]){-2, 1, -4, 3}, 4, 1e-6);
     close_plain(be);
 }
 

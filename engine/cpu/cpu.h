@@ -100,7 +100,7 @@ void cpu_deconv2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, co
 /* tokens.c */
 void cpu_layer_norm(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *, enum s2_act);
 void cpu_add(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b, float s);
-void cpu_rope(struct s2_backend *, struct s2_tensor x, const float *table);
+void cpu_rope(struct s2_backend *, struct s2_tensor x, const float *table, int width);
 void cpu_take(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int first);
 void cpu_concat(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b);
 void cpu_max_pool2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);

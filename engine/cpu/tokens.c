@@ -51,7 +51,7 @@ void cpu_add(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, stru
     }
 }
 
-void cpu_rope(struct s2_backend *be, struct s2_tensor x, const float *table)
+void cpu_rope(struct s2_backend *be, struct s2_tensor x, const float *table, int width)
 {
     if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
@@ -60,7 +60,7 @@ void cpu_rope(struct s2_backend *be, struct s2_tensor x, const float *table)
     CPU_PARALLEL_FOR(cpu, tokens * x.c / 8)
     for (int64_t first = 0; first < tokens; first += piece)
         for (int64_t i = first; i < first + piece_at(first, tokens, piece); i++)
-            cpu->kern->rope(cpu_token(x, i), table + i % x.w * x.c, x.c);
+            for (int c = 0; c < x.c; c += width) cpu->kern->rope(cpu_token(x, i) + c, table + i % x.w * width, width);
 }
 
 static void copy_tokens(struct s2_tensor y, int64_t to, struct s2_tensor x, int64_t from, int count)

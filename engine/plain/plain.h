@@ -72,7 +72,7 @@ void plain_layer_norm(struct s2_backend *, struct s2_tensor y, struct s2_tensor 
 void plain_mlp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
                const struct s2_linear *fc1, enum s2_act, const struct s2_linear *fc2);
 void plain_add(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b, float s);
-void plain_rope(struct s2_backend *, struct s2_tensor x, const float *table);
+void plain_rope(struct s2_backend *, struct s2_tensor x, const float *table, int width);
 void plain_take(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int first);
 void plain_concat(struct s2_backend *, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b);
 

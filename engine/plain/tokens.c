@@ -99,14 +99,14 @@ void plain_add(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, st
     }
 }
 
-void plain_rope(struct s2_backend *be, struct s2_tensor x, const float *table)
+void plain_rope(struct s2_backend *be, struct s2_tensor x, const float *table, int width)
 {
     if (be->skip) return;
     for (int64_t i = 0; i < s2_tokens(x); i++) {
         float *v = plain_token(x, i);
-        const float *turn = table + i % x.w * x.c;
+        const float *turn = table + i % x.w * width;
         for (int c = 0; c < x.c; c += 2) {
-            const double a = v[c], b = v[c + 1], cosine = turn[c], sine = turn[c + 1];
+            const double a = v[c], b = v[c + 1], cosine = turn[c % width], sine = turn[c % width + 1];
             v[c] = (float)(a * cosine - b * sine);
             v[c + 1] = (float)(a * sine + b * cosine);
         }

@@ -93,7 +93,7 @@ static void bench_rows(int tokens, int c)
         KC_BENCH("add", 0, 3 * bytes_of(x), KC_CALL(T, add, y.on[T], x.on[T], z.on[T], 0.1f), "%d x %d", tokens, c);
     }
     if (kc_bench_wants("rope")) {
-        KC_BENCH("rope", 0, 3 * bytes_of(x), KC_CALL(T, rope, x.on[T], kc_at(table, T)), "%d x %d", tokens, c);
+        KC_BENCH("rope", 0, 3 * bytes_of(x), KC_CALL(T, rope, x.on[T], kc_at(table, T), c), "%d x %d", tokens, c);
     }
     if (kc_bench_wants("clamp")) {
         KC_BENCH("clamp", 0, bytes_of(wide) + bytes_of(y), KC_CALL(T, clamp, y.on[T], wide.on[T], -32, 32), "%d x %d",

@@ -105,10 +105,10 @@ static void add(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, s
     free(second.data);
 }
 
-static void rope(struct s2_backend *be, struct s2_tensor x, const float *table)
+static void rope(struct s2_backend *be, struct s2_tensor x, const float *table, int width)
 {
     const struct s2_tensor to = wide(be, x);
-    plain.rope(be, to, table);
+    plain.rope(be, to, table, width);
     narrow(be, x, to);
 }
 

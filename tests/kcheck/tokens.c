@@ -191,16 +191,17 @@ void check_add(void)
     add(2, 1, 8, 256, 2, 2, false, A, 1);
 }
 
-static void rope(int n, int tokens, int c, int gap)
+static void rope(int n, int tokens, int width, int parts, int gap)
 {
-    kc_begin("%dx%d tokens of %d, gap %d", n, tokens, c, gap);
-    float *table = kc_scratch((size_t)tokens * (size_t)c, sizeof *table);
-    for (int i = 0; i < tokens * c / 2; i++) {
+    kc_begin("%dx%d tokens of %d x %d, gap %d", n, tokens, parts, width, gap);
+    const int c = parts * width;
+    float *table = kc_scratch((size_t)tokens * (size_t)width, sizeof *table);
+    for (int i = 0; i < tokens * width / 2; i++) {
         const double angle = 10 * kc_uniform();
         table[2 * i] = (float)cos(angle);
         table[2 * i + 1] = (float)sin(angle);
     }
-    const struct kc_buffer *turn = kc_floats(table, (size_t)tokens * (size_t)c);
+    const struct kc_buffer *turn = kc_floats(table, (size_t)tokens * (size_t)width);
     struct kc_tensor x = kc_columns(kc_noise(n, 1, tokens, c + 2 * gap, 1), gap, c);
     double *bound = kc_scratch((size_t)n * (size_t)tokens * (size_t)c, sizeof *bound);
     for (int r = 0; r < n * tokens; r++) {
@@ -208,18 +209,20 @@ static void rope(int n, int tokens, int c, int gap)
             bound[r * c + i] = 4 * kc.eps * (fabs((double)kc_value(x, r, i)) + fabs((double)kc_value(x, r, i ^ 1)));
         }
     }
-    KC_EACH(s) KC_RUN(s, rope, x.on[s], kc_at(turn, s));
+    KC_EACH(s) KC_RUN(s, rope, x.on[s], kc_at(turn, s), width);
     kc_close(x, bound);
     kc_end();
 }
 
 void check_rope(void)
 {
-    rope(1, 1, 2, 0);
-    rope(1, 64, 256, 0);
-    rope(3, 49, 256, 0);
-    rope(2, 37, 256, 256);
-    rope(2, 5, 14, 3);
+    rope(1, 1, 2, 1, 0);
+    rope(1, 64, 256, 1, 0);
+    rope(3, 49, 256, 2, 0);
+    rope(2, 37, 256, 2, 256);
+    rope(2, 5, 14, 1, 3);
+    rope(2, 5, 6, 3, 0);
+    rope(1, 9, 4, 6, 4);
 }
 
 static void take(int n, int tokens, int c, int first, int count)
