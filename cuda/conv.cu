@@ -8,13 +8,61 @@
 struct conv_weights {
     struct s2_linear product; /* rows (ky, kx, in), padded to `patch`; impl NULL: direct */
     int patch;
-    float *w;    /* direct: [out][in/groups][k][k] transposed to [k*k*in/groups][out] */
-    float *bias; /* direct */
+    float *w;      /* direct: [out][in/groups][k][k] transposed to [k*k*in/groups][out] */
+    float *bias;   /* direct, or beside patches */
+    void *patches; /* activation type: the weights as patches.cu has them; NULL: it does not take them */
 };
 
 static bool by_product(const struct s2_conv *c)
 {
     return c->groups == 1 && c->out >= 16 && c->k * c->k * c->in > 64;
+}
+
+/* n floats of the host in new device memory of the activation type */
+static void *to_device(struct s2_backend *be, const float *host, size_t n)
+{
+    const size_t bytes = n * s2_dtype_size(be->act);
+    void *dev = be->ops->alloc(be, bytes), *converted = malloc(bytes);
+    if (!converted) s2_backend_fail(be, S2_E_DEVICE, "out of memory while loading the model");
+    if (dev && converted) {
+        CU_BY_TYPE(be->act, T, for (size_t i = 0; i < n; i++)((T *)converted)[i] = (T)host[i]);
+        be->ops->upload(be, dev, converted, bytes);
+        be->ops->sync(be);
+    }
+    free(converted);
+    return dev;
+}
+
+static float *bias_to_device(struct s2_backend *be, const float *b, int out)
+{
+    float *dev = (float *)be->ops->alloc(be, (size_t)out * sizeof *b);
+    if (dev) be->ops->upload(be, dev, b, (size_t)out * sizeof *b);
+    be->ops->sync(be);
+    return dev;
+}
+
+static void pack_patches(struct s2_backend *be, struct conv_weights *p, const struct s2_conv *c, const float *w,
+                         const float *b)
+{
+    const size_t cells = cu_patches_cells(c);
+    float *packed = (float *)malloc(cells * sizeof *packed);
+    if (!packed) {
+        s2_backend_fail(be, S2_E_DEVICE, "out of memory while loading the model");
+        return;
+    }
+    cu_patches_pack(c, packed, w);
+    p->patches = to_device(be, packed, cells);
+    p->bias = bias_to_device(be, b, c->out);
+    free(packed);
+}
+
+const void *cu_conv_patches(const struct s2_conv *c)
+{
+    return ((const struct conv_weights *)c->impl)->patches;
+}
+const float *cu_conv_bias(const struct s2_conv *c)
+{
+    return ((const struct conv_weights *)c->impl)->bias;
 }
 
 void cu_conv_create(struct s2_backend *be, struct s2_conv *c, const float *w, const float *b)
@@ -38,12 +86,11 @@ void cu_conv_create(struct s2_backend *be, struct s2_conv *c, const float *w, co
                 packed[product ? o * p->patch + t * per + i : (t * per + i) * c->out + o] = w[(o * per + i) * taps + t];
     if (product) {
         cu_linear_create(be, &p->product, packed, b, p->patch, c->out);
+        if (be->act != S2_F32 && cu_patches_take(c)) pack_patches(be, p, c, w, b);
     } else {
         size_t bytes = (size_t)c->out * (size_t)row * sizeof *packed;
         if ((p->w = (float *)be->ops->alloc(be, bytes))) be->ops->upload(be, p->w, packed, bytes);
-        if ((p->bias = (float *)be->ops->alloc(be, (size_t)c->out * sizeof *b)))
-            be->ops->upload(be, p->bias, b, (size_t)c->out * sizeof *b);
-        be->ops->sync(be);
+        p->bias = bias_to_device(be, b, c->out);
     }
     free(packed);
 }
@@ -53,7 +100,7 @@ void cu_conv_destroy(struct s2_backend *be, struct s2_conv *c)
     struct conv_weights *p = (struct conv_weights *)c->impl;
     if (!p) return;
     if (p->product.impl) cu_linear_destroy(be, &p->product);
-    be->ops->free(be, p->w), be->ops->free(be, p->bias);
+    be->ops->free(be, p->w), be->ops->free(be, p->bias), be->ops->free(be, p->patches);
     free(p);
     c->impl = NULL;
 }

@@ -214,6 +214,14 @@ void cu_blas_close(struct s2_backend *, struct cu_blas *);
 void cu_conv_create(struct s2_backend *, struct s2_conv *, const float *w, const float *b);
 void cu_conv_destroy(struct s2_backend *, struct s2_conv *);
 void cu_conv(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *, enum s2_act);
+const void *cu_conv_patches(const struct s2_conv *); /* what patches.cu packed, device memory; NULL: nothing */
+const float *cu_conv_bias(const struct s2_conv *);   /* device memory */
+/* patches.cu */
+void cu_patch_embed(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
+                    struct s2_tensor pos);
+bool cu_patches_take(const struct s2_conv *);    /* there is a kernel for it in 16 bits */
+size_t cu_patches_cells(const struct s2_conv *); /* numbers of the packed weights */
+void cu_patches_pack(const struct s2_conv *, float *to, const float *w); /* w as conv_create has it */
 /* image.cu */
 void cu_stage_image(struct s2_backend *, const struct s2_image *);
 void cu_staging_free(struct cu_backend *);

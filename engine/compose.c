@@ -1,6 +1,14 @@
-/* compose.c - the steps of the mask decoder as the operators they are made of: what they mean, and how a backend does
- * them that has no kernel of its own for the case. */
+/* compose.c - the patch embedding and the steps of the mask decoder as the operators they are made of: what they mean, and
+ * how a backend does them that has no kernel of its own for the case. */
 #include "ops.h"
+
+void s2_compose_patch_embed(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *conv,
+                            struct s2_tensor pos)
+{
+    if (be->skip) return;
+    be->ops->conv(be, y, x, conv, S2_ACT_NONE);
+    be->ops->add(be, y, y, pos, 1.0f);
+}
 
 /* A tensor of the activation type in the room, from element *used on. */
 static struct s2_tensor in_room(struct s2_tensor room, int64_t *used, int n, int tokens, int c)

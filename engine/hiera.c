@@ -59,8 +59,7 @@ void s2i_trunk_forward(const struct s2_model *m, struct s2i_workspace *ws, struc
     const struct s2i_trunk *t = &m->trunk;
     struct s2_tensor x = s2i_act(ws, 1, m->S / 4, m->S / 4, t->dim);
 
-    OP(be, conv, x, input, &t->patch, S2_ACT_NONE);
-    OP(be, add, x, x, t->position, 1.0f);
+    OP(be, patch_embed, x, input, &t->patch, t->position);
 
     for (int i = 0, stage = 0; i < t->n_blocks; i++) {
         const struct s2i_block *b = &t->block[i];

@@ -168,6 +168,9 @@ struct s2_ops {
     void (*preprocess)(struct s2_backend *, struct s2_tensor y, const struct s2_image *frame);
     /* y [n,h',w',out] = act(conv(x) + bias), zero padding */
     void (*conv)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *, enum s2_act);
+    /* y = conv(x) + bias + pos, y and pos [1,h',w',out] (hieradet.py PatchEmbed, Hiera._get_pos_embed) */
+    void (*patch_embed)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
+                        struct s2_tensor pos);
     /* y [n,h/2,w/2,c] = max over 2x2; h and w even */
     void (*max_pool2)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x);
     /* y[n,2h,2w,c] += x[n,h,w,c] at (Y/2, X/2) */
@@ -318,7 +321,9 @@ struct s2_backend *s2_plain_open(struct s2_err *err);
  * processor without AMX. Open it before other threads start: the system's leave to use AMX is for the threads to
  * come. */
 struct s2_backend *s2_cpu_open(int threads, enum s2_dtype precision, struct s2_err *err);
-/* compose.c: the steps of the mask decoder, see s2_ops, as other operators of the same backend */
+/* compose.c: operators of s2_ops as others of the same backend */
+void s2_compose_patch_embed(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
+                            struct s2_tensor pos);
 void s2_compose_token_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, struct s2_tensor prompt,
                                 const struct s2_projections *, const struct s2_norm *, struct s2_tensor room);
 void s2_compose_token_to_image(struct s2_backend *, struct s2_tensor tokens, struct s2_tensor prompt,

@@ -164,6 +164,36 @@ void check_conv(void)
     if (!kc.quick) conv(1, 128, 128, 16, 64, 3, 2, 1, 1, S2_ACT_NONE);
 }
 
+/* The convolution's result may be rounded before the positions are added. */
+static void patch_embed(int h, int w, int in, int out, int k, int stride, int pad)
+{
+    kc_begin("[%d,%d,%d] -> %d, %dx%d stride %d pad %d", h, w, in, out, k, k, stride, pad);
+    struct kc_conv c = kc_conv(in, out, k, stride, pad, 1);
+    const int H = (h + 2 * pad - k) / stride + 1, W = (w + 2 * pad - k) / stride + 1;
+    struct kc_tensor x = kc_noise(1, h, w, in, 1), pos = kc_noise(1, H, W, out, 1), y = kc_poison(1, H, W, out);
+    KC_EACH(s) KC_RUN(s, patch_embed, y.on[s], x.on[s], &c.on[s], pos.on[s]);
+    double *bound = conv_bound(x, y.on[KC_ORACLE], &c, S2_ACT_NONE);
+    for (int i = 0; i < H * W * out; i++) {
+        const double sum = (double)((const float *)y.on[KC_ORACLE].data)[i];
+        bound[i] += kc_store_bound(fabs(sum) + fabs((double)kc_value(pos, i / out, i % out)));
+    }
+    kc_close(y, bound);
+    kc_conv_free(&c);
+    kc_end();
+}
+
+void check_patch_embed(void)
+{
+    patch_embed(4, 4, 3, 96, 7, 4, 3);
+    patch_embed(64, 64, 3, 96, 7, 4, 3);
+    patch_embed(64, 128, 3, 112, 7, 4, 3);
+    patch_embed(72, 60, 3, 144, 7, 4, 3);
+    patch_embed(132, 68, 3, 96, 7, 4, 3);
+    patch_embed(64, 64, 3, 48, 7, 4, 3);
+    patch_embed(33, 29, 3, 24, 7, 4, 3);
+    patch_embed(20, 20, 5, 16, 3, 2, 1);
+}
+
 static void max_pool2(int n, int h, int w, int c)
 {
     kc_begin("%dx[%d,%d,%d]", n, h, w, c);
