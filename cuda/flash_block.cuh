@@ -78,10 +78,10 @@ __global__ void __launch_bounds__(B::THREADS, B::BLOCKS)
         if (j + 1 < count) fetch(j + 1);
     };
 
+    if (count > 0) fetch(0); /* first, because a source may wait for what its queries are made of */
     flash_fetch<B::ROWS, B::D / 8, B::PITCH, B::THREADS>(
         flash_memory, src.queries - block_first, src.d / 8, threadIdx.x,
         [&](unsigned char *to, int row, int chunk) { src.query(to, block_first + row, chunk); });
-    if (count > 0) fetch(0);
     flash_copies_wait();
     __syncthreads();
     if (count > 1) fetch(1);

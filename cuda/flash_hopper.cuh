@@ -171,12 +171,12 @@ __global__ void __launch_bounds__(B::THREADS, B::BLOCKS)
     unsigned char *k = hopper_memory + B::Q_BYTES, *v = k + (one_tile ? 1 : 2) * B::K_BYTES;
     const hopper_feed<B, Source> feed = {src, k, v, begin, count, lane};
     flash_state<B> w;
+    if (count > 0) feed.fetch_keys(0);
     hopper_fetch<B::ROWS, B::D / 8, B::THREADS>(
         hopper_memory, src.queries - block_first, src.d / 8, threadIdx.x,
         [&](unsigned char *to, int row, int chunk) { src.query(to, block_first + row, chunk); });
     flash_open(w);
     if (count > 0) {
-        feed.fetch_keys(0);
         hopper_tiles(w, flash_shared(hopper_memory) + group * 8 * 128, flash_shared(k), flash_shared(v), count, scale2,
                      feed);
     }

@@ -122,9 +122,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) small_windows(Source src, 
     unsigned char *q = small_memory + warp * B::ONE_TILE_BYTES, *k = q + B::Q_BYTES, *v = k + B::K_BYTES;
     if (problem >= problems) return;
     src.enter(problem);
+    flash_fetch_tile<B>(k, v, src, 0, lane);
     flash_fetch<B::ROWS, B::D / 8, B::PITCH, 32>(
         q, src.queries, src.d / 8, lane, [&](unsigned char *to, int row, int chunk) { src.query(to, row, chunk); });
-    flash_fetch_tile<B>(k, v, src, 0, lane);
     flash_copies_wait();
     __syncwarp();
 
