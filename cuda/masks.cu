@@ -298,11 +298,11 @@ void cu_video_masks(struct s2_backend *be, const struct s2_video_masks *out, str
 {
     if (be->skip) return;
     const dim3 grid((unsigned)cu_blocks(out->width, 32), (unsigned)cu_blocks(out->height, 8));
-    for (int first = 0; first < low.n; first += GROUP) {
-        const int count = low.n - first < GROUP ? low.n - first : GROUP;
+    const int n = out->bits ? low.n : 1; /* owners come from all objects at once */
+    for (int first = 0; first < n; first += GROUP) {
+        const int count = n - first < GROUP ? n - first : GROUP;
         struct destinations to = {};
         for (int i = 0; out->bits && i < count; i++) to.bits[i] = out->bits[first + i];
-        if (first > 0 && !out->bits) break;
         cu_launch(be, video_masks, grid, dim3(32, 8), 0, to, first, out->bits ? count : 0, out->bit_stride,
                   first == 0 ? out->owner : NULL, (const float *)low.data, low.n, low.h, low.w, out->height, out->width,
                   out->exclusive);

@@ -127,11 +127,12 @@ static void track_program(struct s2_session *s, int n)
 static void results_program(struct s2_session *s, const struct s2_video_masks *out)
 {
     struct s2_backend *be = s->be;
+    const double start = s2_now();
     const int outputs = (out->owner ? S2_OUTPUT_OWNER : 0) | S2_OUTPUT_MASKS;
     if (!begin(s, S2_PROGRAM_RESULTS, s->cfg.n_objects, outputs)) return;
     do {
         OP(be, video_masks, out, s->low);
-        s2i_lap(s, S2_STAGE_OUTPUT, s2_now());
+        s2i_lap(s, S2_STAGE_OUTPUT, start);
     } while (end(s));
 }
 
@@ -149,7 +150,6 @@ static void issue_results(struct s2_session *s, struct s2i_flight *f)
     struct s2_step_result *r = &f->result;
     const int n = s->cfg.n_objects;
     const bool lands = f->bits != NULL, any = wanted(r, n);
-    const double start = s2_now();
     for (int i = 0; i < n; i++)
         s->bits[i] = lands ? s->device_bits + (size_t)i * s2i_plane_bytes(s) : r->object[i].bits;
     const struct s2_video_masks out = {.width = s->cfg.width,
@@ -170,7 +170,6 @@ static void issue_results(struct s2_session *s, struct s2i_flight *f)
         if (s->object[i].shown) s2i_blank(s, i);
         s->object[i].shown = false;
     }
-    if (!be->ops->mark) s->seconds[S2_STAGE_OUTPUT] += s2_now() - start;
 }
 
 static void copy_landed(const struct s2_session *s, const struct s2i_flight *f)
