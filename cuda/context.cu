@@ -152,8 +152,8 @@ static struct s2_ops make_ops(void)
     o.linear = cu_linear, o.layer_norm = cu_layer_norm, o.mlp = cu_mlp, o.add = cu_add, o.rope = cu_rope;
     o.attention = cu_attention, o.window_attention = cu_window_attention, o.take = cu_take, o.concat = cu_concat;
     o.scatter = cu_scatter, o.point_tokens = cu_point_tokens, o.deconv2 = cu_deconv2, o.mask_logits = cu_mask_logits;
-    o.token_attention = cu_token_attention, o.token_to_image = s2_compose_token_to_image;
-    o.token_mlp = cu_token_mlp, o.image_to_token = s2_compose_image_to_token;
+    o.token_attention = cu_token_attention, o.token_to_image = cu_token_to_image;
+    o.token_mlp = cu_token_mlp, o.image_to_token = cu_image_to_token;
     o.token_heads = cu_token_heads, o.upscaled_masks = s2_compose_upscaled_masks;
     o.choose = cu_choose, o.where_absent = cu_where_absent, o.clamp = cu_clamp, o.fill_holes = cu_fill_holes;
     o.video_masks = cu_video_masks, o.memory_mask = cu_memory_mask, o.bank_store = cu_bank_store;
