@@ -337,6 +337,7 @@ void bench_operators(void)
     bench_small(OBJECTS);
     if (kc_bench_wants("deconv2"))
         bench_deconv(OBJECTS, 64, 256, 64, S2_ACT_NONE), bench_deconv(OBJECTS, 128, 64, 32, S2_ACT_GELU);
+    bench_decoder();
     bench_decoder_masks(OBJECTS, 256);
     bench_masks(1, 1280, 720);
     bench_masks(OBJECTS, 1920, 1080);

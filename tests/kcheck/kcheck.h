@@ -156,11 +156,14 @@ void check_linear(void), check_layer_norm(void), check_mlp(void), check_add(void
 void check_attention(void), check_window_attention(void);
 void check_point_tokens(void), check_deconv2(void), check_mask_logits(void), check_choose(void),
     check_where_absent(void), check_clamp(void), check_fill_holes(void), check_video_masks(void);
+void check_token_attention(void), check_token_to_image(void), check_token_mlp(void), check_image_to_token(void),
+    check_token_heads(void);
 void check_memory_mask(void), check_bank_store(void), check_pointer_positions(void), check_memory_attention(void);
 
 /* bench.c: KC_BENCH times a call of the tested backend; bytes are inputs and outputs, each once.
  * bench_ops.c: the shapes of SAM 2.1 tiny at 1024. */
 void bench_operators(void);
+void bench_decoder(void); /* of the mask decoder, bench_decoder.c */
 bool kc_bench_wants(const char *op);
 void kc_clock_start(void);
 bool kc_clock_more(void);
