@@ -115,7 +115,6 @@ __device__ __forceinline__ float flash_exp2(float x)
 template <class T_, int D_, int DV_, int MT_, int WARPS_, int GROUPS_, int BN_, bool LATE_, int BLOCKS_ = 1>
 struct flash_blocking {
     using T = T_;
-    static constexpr bool HOPPER = false;
     static constexpr int D = D_, DV = DV_, MT = MT_, WARPS = WARPS_, GROUPS = GROUPS_, BN = BN_, BLOCKS = BLOCKS_;
     static constexpr bool LATE = LATE_;
     static constexpr int ROWS = 16 * MT * WARPS;                    /* queries of a block */

@@ -3,7 +3,6 @@
 #define S2_FLASH_BLOCK_CUH
 
 #include "flash.cuh"
-#include "flash_hopper.cuh"
 
 #define FLASH_MAX_SPLITS 32
 
@@ -193,24 +192,12 @@ static void flash_launch_merge(struct s2_backend *be, const Source &src, flash_p
     CU_LAUNCHED(be, what);
 }
 
-/* The kernel of a blocking. */
-template <class B, class Source> static constexpr auto flash_entry()
-{
-    if constexpr (B::HOPPER) {
-        return hopper_kernel<B, Source>;
-    } else {
-        return flash_kernel<B, Source>;
-    }
-}
-
 /* Allows the kernel its shared memory; false: the device cannot run it, or a failure is recorded. */
 template <class B, class Source> static bool flash_fits(struct s2_backend *be, const char *what)
 {
-    if (B::HOPPER && cu_of(be)->cc != 90) return false;
     if (B::BYTES > flash_shared_limit(be, what)) return false;
-    return cu_ok(be,
-                 cudaFuncSetAttribute(flash_entry<B, Source>(), cudaFuncAttributeMaxDynamicSharedMemorySize, B::BYTES),
-                 what);
+    return cu_ok(
+        be, cudaFuncSetAttribute(flash_kernel<B, Source>, cudaFuncAttributeMaxDynamicSharedMemorySize, B::BYTES), what);
 }
 
 /* Into how many parts flash_launch should split the keys; after flash_fits. */
@@ -219,7 +206,7 @@ static int flash_splits(struct s2_backend *be, int problems, int queries, int ke
 {
     int active = 0;
     if (!cu_ok(be,
-               cudaOccupancyMaxActiveBlocksPerMultiprocessor(&active, flash_entry<B, Source>(), B::THREADS, B::BYTES),
+               cudaOccupancyMaxActiveBlocksPerMultiprocessor(&active, flash_kernel<B, Source>, B::THREADS, B::BYTES),
                what)) {
         return 1;
     }
@@ -238,7 +225,7 @@ static void flash_launch(struct s2_backend *be, const Source &src, flash_partial
     const int bytes = one_tile ? B::ONE_TILE_BYTES : B::BYTES;
     const float scale2 = FLASH_LOG2E / sqrtf((float)src.d);
     const dim3 grid(cu_blocks(queries, B::ROWS), splits, problems);
-    cu_launch(be, flash_entry<B, Source>(), grid, B::THREADS, bytes, src, part, scale2, one_tile);
+    cu_launch(be, flash_kernel<B, Source>, grid, B::THREADS, bytes, src, part, scale2, one_tile);
     if (CU_LAUNCHED(be, what)) flash_launch_merge(be, src, part, splits, problems, queries, what);
 }
 

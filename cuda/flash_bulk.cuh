@@ -5,14 +5,14 @@
 #define S2_FLASH_BULK_CUH
 
 #include "flash_block.cuh"
-#include "wgmma.cuh"
+#include "flash_hopper.cuh"
 
 /* As hopper_blocking, with one warpgroup more, of which a thread issues the copies and which leaves its registers to the
  * others. REGISTERS: what those then have each; the block's whole is fixed by its size at the start. */
 template <class T_, int D_, int DV_, int GROUPS_OF_64, int BN_> struct bulk_blocking {
     static_assert(GROUPS_OF_64 == 2 || GROUPS_OF_64 == 3, "registers are shared out for these");
     using T = T_;
-    static constexpr int D = D_, DV = DV_, BN = BN_, MT = 1, WARPS = 4 * GROUPS_OF_64;
+    static constexpr int D = D_, DV = DV_, BN = BN_, STAGES = 2, MT = 1, WARPS = 4 * GROUPS_OF_64;
     static constexpr int ROWS = 64 * GROUPS_OF_64, THREADS = 32 * WARPS + 128;
     static constexpr int REGISTERS = GROUPS_OF_64 == 2 ? 240 : 160, REGISTERS_LEFT = 24;
     static constexpr int Q_BYTES = 2 * ROWS * D, K_BYTES = 2 * BN * D, V_BYTES = 2 * BN * DV;

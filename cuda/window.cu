@@ -5,6 +5,7 @@
  * of a window's own, whose score is raised by the logarithm of their number. Their queries are never computed. */
 #include "flash_block.cuh"
 #include "flash_f32.cuh"
+#include "flash_hopper.cuh"
 
 /* The map and how it is cut. */
 struct windows {
@@ -160,25 +161,37 @@ struct layout {
     int problems, queries, keys; /* of the largest window, padding counted as the tokens it is */
 };
 
+/* On Hopper with all keys of a window in shared memory. false: not on this device */
+template <class B, class Source> static bool attend_whole(struct s2_backend *be, const Source &src, struct layout l)
+{
+    const char *what = "window_attention";
+    auto kernel = hopper_kernel<B, Source>;
+    if (cu_of(be)->cc != 90 || l.keys > B::STAGES * B::BN || B::BYTES > flash_shared_limit(be, what)) return false;
+    if (!cu_ok(be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, B::BYTES), what))
+        return true;
+    cu_launch(be, kernel, dim3(cu_blocks(l.queries, B::ROWS), 1, l.problems), B::THREADS, B::BYTES, src,
+              FLASH_LOG2E / sqrtf((float)src.d));
+    return CU_LAUNCHED(be, what), true;
+}
+
 template <class T, int D>
 static void attend_windows(struct s2_backend *be, const window_source<T> &src, struct layout l)
 {
     using tile = flash_blocking<T, D, D, 1, 4, 1, 64, false, D <= 64 ? 4 : 3>;
     using small = flash_blocking<T, D, D, 1, 1, 1, 16, false>;
     using pooled = flash_blocking<T, D, D, 1, 1, 1, 64, false>;
-    if constexpr (D <= 80) { /* wider heads leave Hopper's way too few registers */
-        using hopper = hopper_blocking<T, D, D, 2, 64, 2>;
-        if (l.queries > 64 && flash_fits<hopper, window_source<T>>(be, "window_attention")) {
-            flash_launch<hopper>(be, src, flash_partial{NULL, NULL}, 1, l.problems, l.queries, l.keys,
-                                 "window_attention");
-            return;
-        }
-    }
+    /* windows of 8 x 8; of 14 x 14, and of 16 x 16 in the model with heads of 72; pooled ones too */
+    constexpr int keys = D == 80 ? 64 : 80, tiles = D == 80 ? 4 : 3;
+    using whole_64 = hopper_blocking<T, D, D, 1, 64, 4, 1>;
+    using whole_pooled = hopper_blocking<T, D, D, 1, keys, 2, tiles>;
+    using whole = hopper_blocking<T, D, D, 2, keys, D <= 80 ? 2 : 1, tiles>;
     if (l.keys <= 16 && launch_small<small, 4, 5>(be, src, l.problems)) return;
     if (l.queries <= 16 && l.keys <= 64 && launch_small<pooled, 2, 3>(be, src, l.problems)) return;
-    if (flash_fits<tile, window_source<T>>(be, "window_attention")) {
+    if (l.queries > 16 && l.queries <= 64 && attend_whole<whole_64>(be, src, l)) return;
+    if (l.queries > 16 && l.queries <= 64 && attend_whole<whole_pooled>(be, src, l)) return;
+    if (l.queries > 64 && attend_whole<whole>(be, src, l)) return;
+    if (flash_fits<tile, window_source<T>>(be, "window_attention"))
         flash_launch<tile>(be, src, flash_partial{NULL, NULL}, 1, l.problems, l.queries, l.keys, "window_attention");
-    }
 }
 
 template <class T> static void attend_typed(struct s2_backend *be, const window_source<T> &src, struct layout l)
