@@ -259,7 +259,7 @@ void cu_window_attention(struct s2_backend *, struct s2_tensor y, struct s2_tens
 void cu_mask_logits(struct s2_backend *, struct s2_tensor y, struct s2_tensor hyper, struct s2_tensor u);
 void cu_choose(struct s2_backend *, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
                struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
-               bool multimask);
+               int first, bool multimask);
 void cu_fill_holes(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int area);
 void cu_video_masks(struct s2_backend *, const struct s2_video_masks *out, struct s2_tensor low);
 /* memory.cu */

@@ -53,17 +53,26 @@ void cu_mask_logits(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
 
 enum { CHOOSE_THREADS = 1024 };
 
-/* which [n]: the index of the chosen mask. One block a batch entry; integer counts, so their order does not show. */
-__global__ void decide(int *which, const float *masks, const float *iou, int pixels, bool multimask)
+__device__ static int best_of_three(const float *iou)
+{
+    int best = 1;
+    for (int i = 2; i < 4; i++)
+        if (iou[i] > iou[best]) best = i;
+    return best;
+}
+
+/* which [n]: the index of the chosen mask where the first may be it. One block a batch entry; integer counts, so their
+ * order does not show. */
+__global__ void decide(int *which, const float *masks, const float *iou, int pixels)
 {
     cu_await();
     __shared__ int inner, outer;
     int64_t b = blockIdx.x;
-    const float *mask0 = masks + b * 4 * pixels, *q = iou + 4 * b;
+    const float *mask0 = masks + b * 4 * pixels;
     if (threadIdx.x == 0) inner = outer = 0;
     __syncthreads();
     int a = 0, o = 0;
-    for (int p = threadIdx.x; p < pixels && !multimask; p += CHOOSE_THREADS) {
+    for (int p = threadIdx.x; p < pixels; p += CHOOSE_THREADS) {
         a += mask0[p] > 0.05f;
         o += mask0[p] > -0.05f;
     }
@@ -71,39 +80,39 @@ __global__ void decide(int *which, const float *masks, const float *iou, int pix
     atomicAdd(&outer, o);
     __syncthreads();
     if (threadIdx.x) return;
-    int best = 1;
-    for (int i = 2; i < 4; i++)
-        if (q[i] > q[best]) best = i;
-    bool stable = outer == 0 || (float)inner / (float)outer >= 0.98f;
-    which[b] = !multimask && stable ? 0 : best;
+    const bool stable = outer == 0 || (float)inner / (float)outer >= 0.98f;
+    which[b] = stable ? 0 : best_of_three(iou + 4 * b);
 }
 
+/* which NULL: the best of three, and its token */
 template <class T>
 __global__ void pick(float *low, T *token, float *best_iou, const int *which, const float *masks, const float *iou,
-                     const float *score, const T *tokens, int pixels, int c, bool multimask)
+                     const float *score, const T *tokens, int pixels, int c, int t)
 {
     cu_await();
     int64_t b = blockIdx.y;
-    int p = blockIdx.x * blockDim.x + threadIdx.x, m = which[b];
+    int p = blockIdx.x * blockDim.x + threadIdx.x, m = which ? which[b] : best_of_three(iou + 4 * b);
     if (p < pixels) low[b * pixels + p] = score[b] > 0 ? masks[(b * 4 + m) * pixels + p] : -1024.0f;
-    if (p < c) token[b * c + p] = tokens[(b * 4 + (multimask ? m : 0)) * c + p];
+    if (p < c) token[b * c + p] = tokens[(b * t + (which ? 0 : m)) * c + p];
     if (p == 0) best_iou[b] = iou[4 * b + m];
 }
 
 void cu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
                struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
-               bool multimask)
+               int first, bool multimask)
 {
     if (be->skip) return;
-    int n = masks.n, pixels = masks.w, c = tokens.c, *which = (int *)cu_scratch(be, (size_t)n * sizeof(int));
-    if (!which) return;
-    cu_launch(be, decide, n, CHOOSE_THREADS, 0, which, (const float *)masks.data, (const float *)iou.data, pixels,
-              multimask);
+    const int n = masks.n, pixels = masks.w, c = tokens.c;
+    int *which = NULL;
+    if (!multimask) {
+        if (!(which = (int *)cu_scratch(be, (size_t)n * sizeof(int)))) return;
+        cu_launch(be, decide, n, CHOOSE_THREADS, 0, which, (const float *)masks.data, (const float *)iou.data, pixels);
+    }
     CU_BY_TYPE(tokens.dtype, T,
                cu_launch(be, pick<T>, dim3(cu_blocks(pixels > c ? pixels : c, 256), (unsigned)n), 256, 0,
                          (float *)low.data, (T *)token.data, (float *)best_iou.data, which, (const float *)masks.data,
-                         (const float *)iou.data, (const float *)score.data, (const T *)tokens.data, pixels, c,
-                         multimask));
+                         (const float *)iou.data, (const float *)score.data, (const T *)tokens.data + first * c, pixels,
+                         c, tokens.w));
     CU_LAUNCHED(be, "choose");
 }
 

@@ -254,14 +254,14 @@ struct s2_ops {
     void (*mask_logits)(struct s2_backend *, struct s2_tensor y, struct s2_tensor hyper, struct s2_tensor u);
     /* Which of the four masks is the answer (mask_decoder.py forward, _dynamic_multimask_via_stability;
      * sam2_base.py _forward_sam_heads). masks f32 {n,4,P,1}, iou f32 {n,1,1,4}, score f32 {n,1,1,1} (logit),
-     * tokens [n,1,4,256] = the four mask tokens.
-     * multimask: best = the largest of iou 1..3, first on ties; token = tokens[best].
+     * tokens [n,1,T,256], of which first .. first + 3 are the four mask tokens.
+     * multimask: best = the largest of iou 1..3, first on ties; token = tokens[first + best].
      * else: mask 0 if #(mask0 > .05) / #(mask0 > -.05) >= .98 (0/0 counts as 1), otherwise best as above;
-     * token = tokens[0] in both cases.
+     * token = tokens[first] in both cases.
      * low f32 {n,1,P,1} = the chosen mask, or -1024 everywhere if score <= 0; best_iou f32 {n,1,1,1}. */
     void (*choose)(struct s2_backend *, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
                    struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
-                   bool multimask);
+                   int first, bool multimask);
     /* x[b] := vec (replace) or x[b] += vec, on every token, where score[b] <= 0. vec f32 [c]. f32 score */
     void (*where_absent)(struct s2_backend *, struct s2_tensor x, struct s2_tensor score, const float *vec,
                          bool replace);

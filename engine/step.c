@@ -119,12 +119,12 @@ static void answer(struct s2_session *s, const struct s2i_decoded *d, bool multi
     const struct s2_model *m = s->m;
     size_t mark = s->ws.used;
     int n = low.n;
-    struct s2_tensor four = s2i_act(&s->ws, n, 1, 4, S2_MODEL_DIM), token = s2i_act(&s->ws, n, 1, 1, S2_MODEL_DIM);
+    struct s2_tensor token = s2i_act(&s->ws, n, 1, 1, S2_MODEL_DIM);
     struct s2_tensor room = s2i_act(&s->ws, 1, 1, 1, (int)s2_decoder_room(n, 1, 0));
     const struct s2_head head = {0, m->pointer.layer, S2_ACT_NONE, pointer};
 
-    OP(be, take, four, d->tokens, 2);
-    OP(be, choose, s2_shape(low, n, 1, low.h * low.w, 1), token, iou, d->masks, d->iou, d->score, four, multimask);
+    OP(be, choose, s2_shape(low, n, 1, low.h * low.w, 1), token, iou, d->masks, d->iou, d->score, d->tokens, 2,
+       multimask);
     OP(be, token_heads, 1, &head, token, room);
     OP(be, where_absent, pointer, d->score, m->no_object_pointer, true);
     s->ws.used = mark;

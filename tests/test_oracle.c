@@ -243,19 +243,19 @@ struct choice {
 };
 
 /* Mask i holds i everywhere, but mask 0: `inner` pixels of 1, `edge` of 0.05, which is not above 0.05, the rest
- * -0.05, which is not above -0.05. Token i holds 10 i. */
+ * -0.05, which is not above -0.05. Its token holds 10 i. */
 static struct choice choose(int inner, int edge, const float iou[4], float score, bool multimask)
 {
     struct s2_backend *be = open_plain();
-    float masks[400], tokens[4 * 256], token[256], quality[4];
+    float masks[400], tokens[5 * 256], token[256], quality[4];
     for (int i = 0; i < 400; i++) masks[i] = (float)(i / 100);
     for (int i = 0; i < 100; i++) masks[i] = i < inner ? 1 : i < inner + edge ? 0.05f : -0.05f;
-    for (int i = 0; i < 1024; i++) tokens[i] = (float)(i / 256 * 10);
+    for (int i = 0; i < 1280; i++) tokens[i] = (float)(i / 256 * 10 - 10);
     memcpy(quality, iou, sizeof quality);
     struct choice c;
     be->ops->choose(be, view(c.low, 1, 1, 100, 1), view(token, 1, 1, 1, 256), view(&c.iou, 1, 1, 1, 1),
                     view(masks, 1, 4, 100, 1), view(quality, 1, 1, 1, 4), view(&score, 1, 1, 1, 1),
-                    view(tokens, 1, 1, 4, 256), multimask);
+                    view(tokens, 1, 1, 5, 256), 1, multimask);
     c.token = token[255];
     close_plain(be);
     return c;

@@ -139,7 +139,7 @@ void cpu_point_tokens(struct s2_backend *, struct s2_tensor y, const float *poin
 void cpu_mask_logits(struct s2_backend *, struct s2_tensor y, struct s2_tensor hyper, struct s2_tensor u);
 void cpu_choose(struct s2_backend *, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
                 struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
-                bool multimask);
+                int first, bool multimask);
 void cpu_fill_holes(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int area);
 void cpu_video_masks(struct s2_backend *, const struct s2_video_masks *out, struct s2_tensor low);
 

@@ -71,7 +71,7 @@ static bool is_stable(const float *mask, int count)
 
 void cpu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
                 struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
-                bool multimask)
+                int first, bool multimask)
 {
     if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
@@ -80,15 +80,14 @@ void cpu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor to
     for (int n = 0; n < masks.n; n++) {
         const float *mask = (const float *)masks.data + (int64_t)n * 4 * pixels;
         const float *quality = (const float *)iou.data + n * 4;
-        const bool first = !multimask && is_stable(mask, pixels);
-        const int best = first ? 0 : best_of_three(quality);
+        const int best = !multimask && is_stable(mask, pixels) ? 0 : best_of_three(quality);
         float *to = (float *)low.data + (int64_t)n * pixels;
         if (((const float *)score.data)[n] <= 0)
             for (int i = 0; i < pixels; i++) to[i] = -1024;
         else
             memcpy(to, mask + (int64_t)best * pixels, (size_t)pixels * sizeof *to);
         /* the reference takes the pointer from token 0 even when another mask replaces mask 0 */
-        memcpy(cpu_token(token, n), cpu_token(tokens, (int64_t)n * 4 + (multimask ? best : 0)),
+        memcpy(cpu_token(token, n), cpu_token(tokens, (int64_t)n * tokens.w + first + (multimask ? best : 0)),
                (size_t)token.c * sizeof(float));
         ((float *)best_iou.data)[n] = quality[best];
     }

@@ -93,20 +93,19 @@ static bool is_stable(const float *mask, int count)
 
 void plain_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
                   struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
-                  bool multimask)
+                  int first, bool multimask)
 {
     if (be->skip) return;
     const int pixels = masks.w;
     for (int n = 0; n < masks.n; n++) {
         const float *mask = (const float *)masks.data + (int64_t)n * 4 * pixels,
                     *quality = (const float *)iou.data + n * 4;
-        const bool first = !multimask && is_stable(mask, pixels);
-        const int best = first ? 0 : best_of_three(quality);
+        const int best = !multimask && is_stable(mask, pixels) ? 0 : best_of_three(quality);
         float *to = (float *)low.data + (int64_t)n * pixels;
         const bool absent = ((const float *)score.data)[n] <= 0;
         for (int i = 0; i < pixels; i++) to[i] = absent ? -1024 : mask[(int64_t)best * pixels + i];
         /* the reference takes the pointer from token 0 even when another mask replaces mask 0 */
-        memcpy(plain_token(token, n), plain_token(tokens, (int64_t)n * 4 + (multimask ? best : 0)),
+        memcpy(plain_token(token, n), plain_token(tokens, (int64_t)n * tokens.w + first + (multimask ? best : 0)),
                (size_t)token.c * sizeof(float));
         ((float *)best_iou.data)[n] = quality[best];
     }

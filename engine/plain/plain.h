@@ -90,7 +90,7 @@ void plain_deconv2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, 
 void plain_mask_logits(struct s2_backend *, struct s2_tensor y, struct s2_tensor hyper, struct s2_tensor u);
 void plain_choose(struct s2_backend *, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
                   struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
-                  bool multimask);
+                  int first, bool multimask);
 void plain_where_absent(struct s2_backend *, struct s2_tensor x, struct s2_tensor score, const float *vec,
                         bool replace);
 void plain_scatter(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const int32_t *index);

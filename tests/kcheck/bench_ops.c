@@ -153,7 +153,7 @@ static void bench_decoder_masks(int n, int side)
     if (kc_bench_wants("choose")) {
         KC_BENCH("choose", 0, 2 * bytes_of(low),
                  KC_CALL(T, choose, low.on[T], token.on[T], best.on[T], masks.on[T], iou.on[T], score.on[T],
-                         tokens.on[T], false),
+                         tokens.on[T], 0, false),
                  "%d x %d^2", n, side);
     }
     kc_end();

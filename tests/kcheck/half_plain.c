@@ -184,11 +184,11 @@ static void mask_logits(struct s2_backend *be, struct s2_tensor y, struct s2_ten
 
 static void choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
                    struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
-                   bool multimask)
+                   int first, bool multimask)
 {
     const struct s2_tensor to = wide(be, token), from = wide(be, tokens), f32[] = {low, best_iou, masks, iou, score};
     for (size_t i = 0; i < sizeof f32 / sizeof *f32; i++) check_type(be, f32[i], S2_F32);
-    plain.choose(be, low, to, best_iou, masks, iou, score, from, multimask);
+    plain.choose(be, low, to, best_iou, masks, iou, score, from, first, multimask);
     narrow(be, token, to);
     free(from.data);
 }

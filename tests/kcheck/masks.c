@@ -114,11 +114,12 @@ static void choose(int n, int pixels, int inner, int edge, bool ties, bool multi
     }
     present[n - 1] = 0;
     struct kc_tensor m = kc_f32_of(masks, n, 4, pixels, 1), iou = kc_f32_of(quality, n, 1, 1, 4);
-    struct kc_tensor score = kc_f32_of(present, n, 1, 1, 1), tokens = kc_noise(n, 1, 4, 256, 1);
+    struct kc_tensor score = kc_f32_of(present, n, 1, 1, 1), tokens = kc_noise(n, 1, 4 + n, 256, 1);
     struct kc_tensor low = kc_poison_f32(n, 1, pixels, 1), best = kc_poison_f32(n, 1, 1, 1);
     struct kc_tensor token = kc_poison(n, 1, 1, 256);
     KC_EACH(s)
-    KC_RUN(s, choose, low.on[s], token.on[s], best.on[s], m.on[s], iou.on[s], score.on[s], tokens.on[s], multimask);
+    KC_RUN(s, choose, low.on[s], token.on[s], best.on[s], m.on[s], iou.on[s], score.on[s], tokens.on[s], n / 2,
+           multimask);
     kc_equal(low);
     kc_equal(token);
     kc_equal(best);
