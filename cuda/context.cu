@@ -154,7 +154,7 @@ static struct s2_ops make_ops(void)
     o.scatter = cu_scatter, o.point_tokens = cu_point_tokens, o.deconv2 = cu_deconv2, o.mask_logits = cu_mask_logits;
     o.token_attention = cu_token_attention, o.token_to_image = cu_token_to_image;
     o.token_mlp = cu_token_mlp, o.image_to_token = cu_image_to_token;
-    o.token_heads = cu_token_heads, o.upscaled_masks = s2_compose_upscaled_masks;
+    o.token_heads = cu_token_heads, o.upscaled_masks = cu_upscaled_masks;
     o.choose = cu_choose, o.where_absent = cu_where_absent, o.clamp = cu_clamp, o.fill_holes = cu_fill_holes;
     o.video_masks = cu_video_masks, o.memory_mask = cu_memory_mask, o.bank_store = cu_bank_store;
     o.pointer_positions = cu_pointer_positions, o.memory_attention = cu_memory_attention;

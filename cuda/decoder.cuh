@@ -157,14 +157,35 @@ __device__ __forceinline__ float dec_normalised(float v, const dec_channel &c, f
     return d * scale * c.weight + c.bias;
 }
 
-/* Channel threadIdx.x of a token of the partial sums [8][256] of the first RANKS blocks of the cluster */
-template <int RANKS> __device__ __forceinline__ float dec_gathered(cg::cluster_group &cluster, float *part, int token)
+/* ------------------------------------------------------------------ clusters
+ *
+ * Blocks write into the memory of others, between two barriers: dec_others_run before the first such write, where all
+ * have been at dec_here, and cluster.sync, after which each reads what is its own and may end. */
+__device__ __forceinline__ void dec_here()
 {
-    float v[RANKS], sum = 0;
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void dec_others_run()
+{
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/* Outputs first .. of this block's share of a sum, to block i for token i: row `slot` of part there */
+__device__ __forceinline__ void dec_give(const cg::cluster_group &cluster, float (*part)[DEC_C], int slot, int first,
+                                         const dec_sums &s, int lane)
+{
+    float *at = &part[slot][first + lane / 4 * 2];
 #pragma unroll
-    for (int r = 0; r < RANKS; r++) v[r] = cluster.map_shared_rank(part, r)[token * DEC_C + threadIdx.x];
+    for (int e = 0; e < 2; e++)
+        *(float2 *)cluster.map_shared_rank(at, lane % 4 * 2 + e) = make_float2(s.even[e], s.odd[e]);
+}
+
+/* Channel threadIdx.x of the sum of what SLOTS blocks have given */
+template <int SLOTS> __device__ __forceinline__ float dec_given(const float (*part)[DEC_C])
+{
+    float sum = 0;
 #pragma unroll
-    for (int r = 0; r < RANKS; r++) sum += v[r];
+    for (int i = 0; i < SLOTS; i++) sum += part[i][threadIdx.x];
     return sum;
 }
 

@@ -12,7 +12,8 @@ enum {
     TILE = 64,                            /* pixels */
     NARROW_PITCH = DEC_INNER + 32,        /* of tokens times a layer */
     SHARE_PITCH = ROWS + 8,               /* of probabilities */
-    CROSS_RANKS = 16                      /* blocks that share the pixels of an entry */
+    READ_RANKS = 16,                      /* blocks that share the pixels of an entry */
+    WRITE_RANKS = S2_DECODER_HEADS
 };
 static_assert(HEAD_D == 16 && DEC_THREADS / 32 == S2_DECODER_HEADS, "a warp a head, of one step of a product");
 
@@ -20,42 +21,35 @@ static_assert(HEAD_D == 16 && DEC_THREADS / 32 == S2_DECODER_HEADS, "a warp a he
 
 /* ------------------------------------------------------------------ a layer on the tokens' side */
 
-/* A thread's part of rows first .. first + 15 of w [rows][256]: of rows first + 4t .. first + 4t + 3, t = lane % 4, the
- * channels 8 (g + 8 i) .. + 7, g = lane / 4. */
+/* A thread's part of 64 channels from w on of rows first .. first + 15 of w [rows][256]: of rows first + 4t ..
+ * first + 4t + 3, t = lane % 4, the channels 8g .. 8g + 7, g = lane / 4. */
 struct fold_rows {
-    uint4 v[4][4];
+    uint4 v[4];
 };
 template <class T> __device__ __forceinline__ void fold_fetch(fold_rows &r, const T *w, int first, int lane)
 {
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            r.v[i][e] = __ldg((const uint4 *)(w + (first + lane % 4 * 4 + e) * DEC_C) + lane / 4 + 8 * i);
-    }
+    for (int e = 0; e < 4; e++) r.v[e] = __ldg((const uint4 *)(w + (first + lane % 4 * 4 + e) * DEC_C) + lane / 4);
 }
 
-/* to [8][DEC_MAP_PITCH] = x W, 16 numbers a token to 256 channels; x [8][pitch] */
+/* to [8][DEC_MAP_PITCH] = x W, 16 numbers a token to 64 channels; x [8][pitch] */
 template <class T>
 __device__ __forceinline__ void fold_product(T *to, const fold_rows &r, const T *x, int pitch, int lane)
 {
     const uint2 b = *(const uint2 *)(x + lane / 4 * pitch + lane % 4 * 4);
+    const uint32_t *v0 = &r.v[0].x, *v1 = &r.v[1].x, *v2 = &r.v[2].x, *v3 = &r.v[3].x;
+    uint32_t even[4], odd[4]; /* channels of tokens 2t and 2t + 1 */
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        uint32_t even[4], odd[4]; /* channels of tokens 2t and 2t + 1 */
-#pragma unroll
-        for (int e = 0; e < 4; e++) { /* channels 2e and 2e + 1 of eight */
-            const uint32_t *v0 = &r.v[i][0].x, *v1 = &r.v[i][1].x, *v2 = &r.v[i][2].x, *v3 = &r.v[i][3].x;
-            const uint32_t a[4] = {__byte_perm(v0[e], v1[e], 0x5410), __byte_perm(v0[e], v1[e], 0x7632),
-                                   __byte_perm(v2[e], v3[e], 0x5410), __byte_perm(v2[e], v3[e], 0x7632)};
-            float d[4] = {};
-            flash_mma<T>(d, a, b.x, b.y);
-            even[e] = flash_pack<T>(d[0], d[2]), odd[e] = flash_pack<T>(d[1], d[3]);
-        }
-        T *at = to + lane % 4 * 2 * DEC_MAP_PITCH + (lane / 4 + 8 * i) * 8;
-        *(uint4 *)at = make_uint4(even[0], even[1], even[2], even[3]);
-        *(uint4 *)(at + DEC_MAP_PITCH) = make_uint4(odd[0], odd[1], odd[2], odd[3]);
+    for (int e = 0; e < 4; e++) { /* channels 2e and 2e + 1 of eight */
+        const uint32_t a[4] = {__byte_perm(v0[e], v1[e], 0x5410), __byte_perm(v0[e], v1[e], 0x7632),
+                               __byte_perm(v2[e], v3[e], 0x5410), __byte_perm(v2[e], v3[e], 0x7632)};
+        float d[4] = {};
+        flash_mma<T>(d, a, b.x, b.y);
+        even[e] = flash_pack<T>(d[0], d[2]), odd[e] = flash_pack<T>(d[1], d[3]);
     }
+    T *at = to + lane % 4 * 2 * DEC_MAP_PITCH + lane / 4 * 8;
+    *(uint4 *)at = make_uint4(even[0], even[1], even[2], even[3]);
+    *(uint4 *)(at + DEC_MAP_PITCH) = make_uint4(odd[0], odd[1], odd[2], odd[3]);
 }
 
 /* A thread's part of outputs first .. first + 15 of w [rows][DEC_INNER], 16 channels from w on */
@@ -180,7 +174,10 @@ template <class T> struct read_tile {
 };
 template <class T> struct read_memory {
     T share[ROWS * SHARE_PITCH], at[DEC_TOKENS * DEC_PITCH], q[DEC_TOKENS * NARROW_PITCH], merged[DEC_TOKENS * HEAD_D];
-    float part[DEC_TOKENS * DEC_C], o[ROWS * HEAD_D], top[2][ROWS], sum[2][ROWS], room[16];
+    float part[S2_DECODER_HEADS][DEC_C], top[2][ROWS], sum[2][ROWS], room[16];
+    struct { /* of a head, from every block */
+        float o[DEC_TOKENS * HEAD_D], top[DEC_TOKENS], sum[DEC_TOKENS];
+    } from[READ_RANKS];
     T fold[ROWS * DEC_MAP_PITCH];
     read_tile<T> tile[2]; /* the second only where a block has more than one tile */
 };
@@ -197,19 +194,21 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) read_kernel
     extern __shared__ __align__(16) unsigned char dec_memory[];
     read_memory<T> &m = *(read_memory<T> *)dec_memory;
     static_assert(sizeof(read_means<T>) <= sizeof m.fold + sizeof m.tile[0], "room for the means");
-    cg::cluster_group cluster = cg::this_cluster();
+    const cg::cluster_group cluster = cg::this_cluster();
     const int rank = (int)cluster.block_rank(), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int rows = warp % 4 * 16, half = warp / 4, mine = rows + lane / 4; /* and mine + 8 */
-    const int64_t entry = blockIdx.x / CROSS_RANKS;
+    const int64_t entry = blockIdx.x / READ_RANKS;
     T *tokens = a.tokens + entry * a.t * DEC_C;
     const T *image = a.image + entry * a.pixels * DEC_C;
     const float scale2 = FLASH_LOG2E * rsqrtf(HEAD_D);
+    dec_here();
 
     dec_rows<8> wide;
-    fold_rows fold;
+    fold_rows fold[4];
     narrow_rows out[2];
     dec_fetch(wide, a.q.w, DEC_C, warp * HEAD_D, DEC_INNER, lane);
-    fold_fetch(fold, a.k.w, warp * HEAD_D, lane);
+#pragma unroll
+    for (int i = 0; i < 4; i++) fold_fetch(fold[i], a.k.w + i * 64, warp * HEAD_D, lane);
 #pragma unroll
     for (int i = 0; i < 2; i++)
         narrow_fetch(out[i], a.out.w + rank % S2_DECODER_HEADS * HEAD_D, (2 * warp + i) * 16, lane);
@@ -218,10 +217,10 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) read_kernel
     const float value_bias = a.v.b[rank % S2_DECODER_HEADS * HEAD_D + threadIdx.x % HEAD_D];
     cu_await();
 
-    const int tiles = (a.pixels + TILE - 1) / TILE, count = rank < tiles ? (tiles - rank - 1) / CROSS_RANKS + 1 : 0;
+    const int tiles = (a.pixels + TILE - 1) / TILE, count = rank < tiles ? (tiles - rank - 1) / READ_RANKS + 1 : 0;
     const auto fetch = [&](int j) {
         read_tile<T> &to = m.tile[j % stages];
-        tile_fetch(to.raw, to.key, image, a.pe, (rank + j * CROSS_RANKS) * TILE, a.pixels);
+        tile_fetch(to.raw, to.key, image, a.pe, (rank + j * READ_RANKS) * TILE, a.pixels);
     };
     if (count > 0) fetch(0);
     dec_tokens<T>(m.at, tokens, a.prompt + entry * a.t * DEC_C, a.t);
@@ -230,7 +229,10 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) read_kernel
     dec_product(s, wide, m.at, DEC_PITCH, lane);
     dec_store(m.q, NARROW_PITCH, warp * HEAD_D, s, lane);
     __syncwarp();
-    fold_product(m.fold + warp * DEC_TOKENS * DEC_MAP_PITCH, fold, m.q + warp * HEAD_D, NARROW_PITCH, lane);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        fold_product(m.fold + warp * DEC_TOKENS * DEC_MAP_PITCH + i * 64, fold[i], m.q + warp * HEAD_D, NARROW_PITCH,
+                     lane);
     dec_fetch(wide, a.v.w, DEC_C, warp * HEAD_D, DEC_INNER, lane);
 
     float o[16][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
@@ -241,7 +243,7 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) read_kernel
         if (stages == 2 && j + 1 < count) fetch(j + 1);
         float p[4][4];
         cross_scores(p, m.fold + rows * DEC_MAP_PITCH, tile.key + half * 32 * DEC_MAP_PITCH, lane);
-        const int left = a.pixels - (rank + j * CROSS_RANKS) * TILE - half * 32 - lane % 4 * 2;
+        const int left = a.pixels - (rank + j * READ_RANKS) * TILE - half * 32 - lane % 4 * 2;
         float most[2] = {-INFINITY, -INFINITY};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -305,39 +307,39 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) read_kernel
     s = dec_sums{};
     dec_product(s, wide, mean.high + warp * DEC_TOKENS * DEC_PITCH, DEC_PITCH, lane);
     dec_product(s, wide, mean.low + warp * DEC_TOKENS * DEC_PITCH, DEC_PITCH, lane);
-    dec_store(m.o + warp * DEC_TOKENS * HEAD_D, HEAD_D, 0, s, lane);
+    dec_others_run();
+    auto &mine_there = *cluster.map_shared_rank(&m.from[rank], warp);
+    dec_store(mine_there.o, HEAD_D, 0, s, lane);
+    if (lane < DEC_TOKENS) {
+        const int row = warp * DEC_TOKENS + lane;
+        mine_there.top[lane] = m.top[0][row], mine_there.sum[lane] = m.sum[0][row] + m.sum[1][row];
+    }
     cluster.sync();
 
-    /* block h has head h of all blocks, and its share of the output layer */
+    /* block h has head h of all blocks, and its share of the output layer; block i has token i of all shares */
     if (rank < S2_DECODER_HEADS) {
         if (threadIdx.x < DEC_TOKENS * HEAD_D) {
-            const int row = rank * DEC_TOKENS + threadIdx.x / HEAD_D;
-            float tops[CROSS_RANKS], share[CROSS_RANKS], most = -INFINITY, all = 0, v = 0;
+            const int token = threadIdx.x / HEAD_D;
+            float most = -INFINITY, all = 0, v = 0;
 #pragma unroll
-            for (int r = 0; r < CROSS_RANKS; r++) {
-                const read_memory<T> *other = cluster.map_shared_rank(&m, r);
-                tops[r] = other->top[0][row], share[r] = other->sum[0][row] + other->sum[1][row];
-                most = fmaxf(most, tops[r]);
-            }
+            for (int r = 0; r < READ_RANKS; r++) most = fmaxf(most, m.from[r].top[token]);
 #pragma unroll
-            for (int r = 0; r < CROSS_RANKS; r++) {
-                const float part = share[r] * flash_exp2(tops[r] - most);
-                all += part;
-                v = fmaf(part, cluster.map_shared_rank(&m, r)->o[row * HEAD_D + threadIdx.x % HEAD_D], v);
+            for (int r = 0; r < READ_RANKS; r++) {
+                const float share = m.from[r].sum[token] * flash_exp2(m.from[r].top[token] - most);
+                all += share, v = fmaf(share, m.from[r].o[threadIdx.x], v);
             }
             m.merged[threadIdx.x] = cu_to<T>(v / all + value_bias);
         }
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            dec_store(m.part, DEC_C, (2 * warp + i) * 16, narrow_product(out[i], m.merged, HEAD_D, lane), lane);
+            dec_give(cluster, m.part, rank, (2 * warp + i) * 16, narrow_product(out[i], m.merged, HEAD_D, lane), lane);
     }
     cluster.sync();
     if (rank < a.t) {
-        const float v = residual + dec_gathered<S2_DECODER_HEADS>(cluster, m.part, rank);
+        const float v = residual + dec_given<S2_DECODER_HEADS>(m.part);
         tokens[rank * DEC_C + threadIdx.x] = cu_to<T>(dec_normalised(v, channel, m.room));
     }
-    cluster.sync(); /* what others read stays until they have */
 #endif
 }
 
@@ -346,57 +348,77 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) read_kernel
 template <class T> struct write_memory {
     T keys[ROWS * DEC_MAP_PITCH], values[ROWS * DEC_MAP_PITCH], raw[TILE * DEC_MAP_PITCH], key[TILE * DEC_MAP_PITCH];
     T share[TILE * SHARE_PITCH], at[DEC_TOKENS * DEC_PITCH], value[DEC_TOKENS * DEC_PITCH];
-    T k[DEC_TOKENS * NARROW_PITCH], v[DEC_TOKENS * NARROW_PITCH];
+    T k[DEC_TOKENS * HEAD_D], v[DEC_TOKENS * HEAD_D];
     float bias[ROWS], sum[2][TILE], square[2][TILE];
 };
 
-/* Tiles of the pixels of entry blockIdx.y in turn. A warp has 16 pixels, of them four heads of the scores and 128
+/* Each block of a cluster takes the layers to the tokens' keys and values of one head, for all of them. Then they have
+ * tiles of the pixels of entry blockIdx.y in turn. A warp has 16 pixels, of them four heads of the scores and 128
  * channels of the results. */
 template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) write_kernel(cross_args<T> a)
 {
 #ifdef DECODER_HERE
     extern __shared__ __align__(16) unsigned char dec_memory[];
     write_memory<T> &m = *(write_memory<T> *)dec_memory;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = warp * HEAD_D;
+    const cg::cluster_group cluster = cg::this_cluster();
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = (int)cluster.block_rank();
     const int rows = warp % 4 * 16, half = warp / 4, mine = rows + lane / 4; /* and mine + 8 */
     const int64_t entry = blockIdx.y;
     const T *tokens = a.tokens + entry * a.t * DEC_C;
     T *image = a.image + entry * a.pixels * DEC_C;
     const float scale2 = FLASH_LOG2E * rsqrtf(HEAD_D);
+    dec_here();
 
-    {
-        dec_rows<8> k, v;
-        dec_fetch(k, a.k.w, DEC_C, head, DEC_INNER, lane);
-        dec_fetch(v, a.v.w, DEC_C, head, DEC_INNER, lane);
-        dec_sums of_k = dec_start(a.k.b, head, DEC_INNER, lane), of_v = dec_start(a.v.b, head, DEC_INNER, lane);
+    { /* warps 0 and 1 make k and v, 0 to 3 then the values, 4 to 7 the keys */
+        dec_rows<8> wide;
+        narrow_rows out[4];
+        fold_rows in;
+        dec_sums s = dec_start(warp == 0 ? a.k.b : a.v.b, head * HEAD_D, DEC_INNER, lane);
+        if (warp < 2) dec_fetch(wide, warp == 0 ? a.k.w : a.v.w, DEC_C, head * HEAD_D, DEC_INNER, lane);
+        if (warp < 4) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) narrow_fetch(out[i], a.out.w + head * HEAD_D, (4 * warp + i) * 16, lane);
+        } else {
+            fold_fetch(in, a.q.w + (warp - 4) * 64, head * HEAD_D, lane);
+        }
+        float bias[HEAD_D];
+#pragma unroll
+        for (int d = 0; d < HEAD_D; d++) bias[d] = warp == 2 ? a.q.b[head * HEAD_D + d] : 0.0f;
         cu_await();
         tile_fetch(m.raw, m.key, (const T *)image, a.pe, blockIdx.x * TILE, a.pixels);
         dec_tokens<T>(m.at, tokens, a.prompt + entry * a.t * DEC_C, a.t);
         dec_tokens<T>(m.value, tokens, NULL, a.t);
         __syncthreads();
-        dec_product(of_k, k, m.at, DEC_PITCH, lane);
-        dec_product(of_v, v, m.value, DEC_PITCH, lane);
-        dec_store(m.k, NARROW_PITCH, head, of_k, lane);
-        dec_store(m.v, NARROW_PITCH, head, of_v, lane);
-        __syncwarp();
-    }
-    {
-        fold_rows q;
-        fold_fetch(q, a.q.w, head, lane);
-        fold_product(m.keys + warp * DEC_TOKENS * DEC_MAP_PITCH, q, m.k + head, NARROW_PITCH, lane);
-#pragma unroll
-        for (int i = 0; i < DEC_C / 16; i++) {
-            narrow_rows o;
-            narrow_fetch(o, a.out.w + head, i * 16, lane);
-            dec_store(m.values + warp * DEC_TOKENS * DEC_MAP_PITCH, DEC_MAP_PITCH, i * 16,
-                      narrow_product(o, m.v + head, NARROW_PITCH, lane), lane);
+        if (warp < 2) {
+            dec_product(s, wide, warp == 0 ? m.at : m.value, DEC_PITCH, lane);
+            dec_store(warp == 0 ? m.k : m.v, HEAD_D, 0, s, lane);
         }
-        if (lane < DEC_TOKENS) {
+        __syncthreads();
+        T *keys = m.keys + head * DEC_TOKENS * DEC_MAP_PITCH, *values = m.values + head * DEC_TOKENS * DEC_MAP_PITCH;
+        if (warp < 4) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                dec_store(values, DEC_MAP_PITCH, (4 * warp + i) * 16, narrow_product(out[i], m.v, HEAD_D, lane), lane);
+        } else {
+            fold_product(keys + (warp - 4) * 64, in, m.k, HEAD_D, lane);
+        }
+        dec_others_run();
+        if (warp == 2 && lane < DEC_TOKENS) {
             float b = 0;
 #pragma unroll
-            for (int d = 0; d < HEAD_D; d++) b = fmaf(a.q.b[head + d], cu_f32(m.k[lane * NARROW_PITCH + head + d]), b);
-            m.bias[warp * DEC_TOKENS + lane] = b;
+            for (int d = 0; d < HEAD_D; d++) b = fmaf(bias[d], cu_f32(m.k[lane * HEAD_D + d]), b);
+#pragma unroll
+            for (int r = 0; r < WRITE_RANKS; r++) cluster.map_shared_rank(m.bias, r)[head * DEC_TOKENS + lane] = b;
         }
+        __syncthreads();
+        T *k = keys + warp * DEC_MAP_PITCH + lane * 8, *v = values + warp * DEC_MAP_PITCH + lane * 8;
+        const uint4 one = *(const uint4 *)k, two = *(const uint4 *)v;
+#pragma unroll
+        for (int r = 1; r < WRITE_RANKS; r++) {
+            const int to = (head + r) % WRITE_RANKS;
+            *(uint4 *)cluster.map_shared_rank(k, to) = one, *(uint4 *)cluster.map_shared_rank(v, to) = two;
+        }
+        cluster.sync();
     }
 
     for (int first = blockIdx.x * TILE; first < a.pixels; first += gridDim.x * TILE) {
@@ -501,11 +523,11 @@ void cu_token_to_image(struct s2_backend *be, struct s2_tensor tokens, struct s2
 {
     if (be->skip) return;
     const bool fits = cross_takes(tokens, prompt, image, pe, p);
-    const int stages = image.h * image.w > TILE * CROSS_RANKS ? 2 : 1;
+    const int stages = image.h * image.w > TILE * READ_RANKS ? 2 : 1;
     DEC_BY_TYPE(tokens.dtype, T, {
-        if (fits && dec_runs(be, read_kernel<T>, CROSS_RANKS, sizeof(read_memory<T>))) {
+        if (fits && dec_runs(be, read_kernel<T>, READ_RANKS, sizeof(read_memory<T>))) {
             const cross_args<T> a = cross_of<T>(tokens, prompt, image, pe, p, norm);
-            dec_launch(be, read_kernel<T>, dim3((unsigned)(tokens.n * CROSS_RANKS)), CROSS_RANKS, DEC_THREADS,
+            dec_launch(be, read_kernel<T>, dim3((unsigned)(tokens.n * READ_RANKS)), READ_RANKS, DEC_THREADS,
                        sizeof(read_memory<T>) - (2 - stages) * sizeof(read_tile<T>), "token_to_image", a, stages);
             return;
         }
@@ -520,11 +542,13 @@ void cu_image_to_token(struct s2_backend *be, struct s2_tensor image, struct s2_
     if (be->skip) return;
     const bool fits = cross_takes(tokens, prompt, image, pe, p);
     const int tiles = cu_blocks(image.h * image.w, TILE), most = cu_of(be)->sm_count / image.n;
+    const int clusters = cu_blocks(tiles < most || most < 1 ? tiles : most, WRITE_RANKS);
     DEC_BY_TYPE(tokens.dtype, T, {
-        if (fits && dec_runs(be, write_kernel<T>, 1, sizeof(write_memory<T>))) {
+        if (fits && dec_runs(be, write_kernel<T>, WRITE_RANKS, sizeof(write_memory<T>))) {
             const cross_args<T> a = cross_of<T>(tokens, prompt, image, pe, p, norm);
-            const dim3 grid((unsigned)(tiles < most || most < 1 ? tiles : most), (unsigned)image.n);
-            dec_launch(be, write_kernel<T>, grid, 1, DEC_THREADS, sizeof(write_memory<T>), "image_to_token", a);
+            const dim3 grid((unsigned)(clusters * WRITE_RANKS), (unsigned)image.n);
+            dec_launch(be, write_kernel<T>, grid, WRITE_RANKS, DEC_THREADS, sizeof(write_memory<T>), "image_to_token",
+                       a);
             return;
         }
     });

@@ -19,10 +19,11 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) self_kernel
 #ifdef DECODER_HERE
     __shared__ __align__(16) T at[DEC_TOKENS * DEC_PITCH], value[DEC_TOKENS * DEC_PITCH], o[DEC_TOKENS * SELF_D];
     __shared__ float qkv[3][DEC_TOKENS][SELF_D + 2], share[DEC_TOKENS][DEC_TOKENS], room[16];
-    __shared__ __align__(16) float part[DEC_TOKENS * DEC_C];
-    cg::cluster_group cluster = cg::this_cluster();
+    __shared__ __align__(16) float part[S2_DECODER_HEADS][DEC_C];
+    const cg::cluster_group cluster = cg::this_cluster();
     const int head = (int)cluster.block_rank(), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64_t entry = blockIdx.x / S2_DECODER_HEADS * (int64_t)a.t * DEC_C;
+    dec_here();
 
     const int which = warp / 2, first = head * SELF_D + warp % 2 * 16; /* warps 6 and 7 have no part in q, k, v */
     const T *w = which == 0 ? a.q.w : which == 1 ? a.k.w : a.v.w;
@@ -64,19 +65,19 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) self_kernel
         for (int j = 0; j < DEC_TOKENS; j++) sum = fmaf(share[warp][j], qkv[2][j][lane], sum);
         o[warp * SELF_D + lane] = cu_to<T>(sum);
     }
+    dec_others_run();
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         dec_sums sum = {};
         dec_product(sum, out[i], o, SELF_D, lane);
-        dec_store(part, DEC_C, (2 * warp + i) * 16, sum, lane);
+        dec_give(cluster, part, head, (2 * warp + i) * 16, sum, lane);
     }
     cluster.sync();
     if (head < a.t) {
-        const float v = residual + dec_gathered<S2_DECODER_HEADS>(cluster, part, head);
+        const float v = residual + dec_given<S2_DECODER_HEADS>(part);
         a.y[entry + head * DEC_C + threadIdx.x] = cu_to<T>(dec_normalised(v, channel, room));
     }
-    cluster.sync(); /* what others read stays until they have */
 #endif
 }
 
@@ -116,11 +117,12 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) mlp_kernel(
 {
 #ifdef DECODER_HERE
     __shared__ __align__(16) T x[DEC_TOKENS * DEC_PITCH], hidden[DEC_TOKENS * MLP_PITCH];
-    __shared__ __align__(16) float part[DEC_TOKENS * DEC_C];
+    __shared__ __align__(16) float part[MLP_RANKS][DEC_C];
     __shared__ float room[16];
-    cg::cluster_group cluster = cg::this_cluster();
+    const cg::cluster_group cluster = cg::this_cluster();
     const int rank = (int)cluster.block_rank(), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     T *tokens = a.tokens + blockIdx.x / MLP_RANKS * (int64_t)a.t * DEC_C;
+    dec_here();
 
     const int first = rank * MLP_SHARE + warp * 16;
     dec_rows<8> in;
@@ -138,19 +140,19 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) mlp_kernel(
     dec_product(s, in, x, DEC_PITCH, lane);
     dec_relu(s);
     dec_store(hidden, MLP_PITCH, warp * 16, s, lane);
+    dec_others_run();
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         dec_sums sum = {};
         dec_product(sum, out[i], hidden, MLP_PITCH, lane);
-        dec_store(part, DEC_C, (2 * warp + i) * 16, sum, lane);
+        dec_give(cluster, part, rank, (2 * warp + i) * 16, sum, lane);
     }
     cluster.sync();
     if (rank < a.t) {
-        const float v = cu_f32(x[rank * DEC_PITCH + threadIdx.x]) + dec_gathered<MLP_RANKS>(cluster, part, rank);
+        const float v = cu_f32(x[rank * DEC_PITCH + threadIdx.x]) + dec_given<MLP_RANKS>(part);
         tokens[rank * DEC_C + threadIdx.x] = cu_to<T>(dec_normalised(v, channel, room));
     }
-    cluster.sync(); /* what others read stays until they have */
 #endif
 }
 
@@ -199,12 +201,13 @@ template <class T> __global__ void __launch_bounds__(HEAD_THREADS, 1) heads_kern
 {
 #ifdef DECODER_HERE
     __shared__ __align__(16) T x[DEC_TOKENS * DEC_PITCH], one[DEC_TOKENS * DEC_PITCH], two[DEC_TOKENS * HEAD_PITCH];
-    __shared__ __align__(16) float part[DEC_TOKENS * DEC_C];
-    cg::cluster_group cluster = cg::this_cluster();
+    __shared__ __align__(16) float part[HEAD_RANKS][2][DEC_C]; /* of this block's two entries */
+    const cg::cluster_group cluster = cg::this_cluster();
     const int rank = (int)cluster.block_rank(), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const head_of<T> h = a.head[blockIdx.x / HEAD_RANKS];
     const int entry = blockIdx.y * DEC_TOKENS, entries = min(DEC_TOKENS, a.n - entry);
     const int first = rank * HEAD_SHARE + warp * 16;
+    dec_here();
     dec_rows<8> w0, w1;
     dec_fetch(w0, h.layer[0].w, DEC_C, first, DEC_C, lane);
     dec_fetch(w1, h.layer[1].w, DEC_C, first, DEC_C, lane);
@@ -221,7 +224,8 @@ template <class T> __global__ void __launch_bounds__(HEAD_THREADS, 1) heads_kern
         if (e < entries) v = ((const uint4 *)(a.x + ((int64_t)(entry + e) * a.t + h.token) * DEC_C))[piece];
         *(uint4 *)(x + e * DEC_PITCH + piece * 8) = v;
     }
-    cluster.sync(); /* the others run: their memory may be written */
+    dec_others_run();
+    __syncthreads();
     dec_product(s, w0, x, DEC_PITCH, lane);
     dec_relu(s);
 #pragma unroll
@@ -236,22 +240,25 @@ template <class T> __global__ void __launch_bounds__(HEAD_THREADS, 1) heads_kern
         if (out != warp * 16) dec_fetch(w2, last, DEC_C, out, h.out, lane);
         s = dec_sums{};
         dec_product(s, w2, two, HEAD_PITCH, lane);
-        dec_store(part, DEC_C, out, s, lane);
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            *(float2 *)cluster.map_shared_rank(&part[rank][e][out + lane / 4 * 2], lane % 4) =
+                make_float2(s.even[e], s.odd[e]);
     }
     cluster.sync();
-    for (int i = rank * HEAD_THREADS + threadIdx.x; i < entries * h.out; i += HEAD_RANKS * HEAD_THREADS) {
+    for (int i = threadIdx.x; i < 2 * h.out; i += HEAD_THREADS) {
         const int e = i / h.out, out = i % h.out;
-        const int64_t to = (int64_t)(entry + e) * h.ld + out;
+        if (2 * rank + e >= entries) break;
+        const int64_t to = (int64_t)(entry + 2 * rank + e) * h.ld + out;
         float v = h.layer[2].b[out];
 #pragma unroll
-        for (int r = 0; r < HEAD_RANKS; r++) v += cluster.map_shared_rank(part, r)[e * DEC_C + out];
+        for (int r = 0; r < HEAD_RANKS; r++) v += part[r][e][out];
         if (h.wide) {
             ((float *)h.y)[to] = cu_act<float>(v, h.last);
         } else {
             ((T *)h.y)[to] = cu_to<T>(cu_act<T>(v, h.last));
         }
     }
-    cluster.sync(); /* what others read stays until they have */
 #endif
 }
 

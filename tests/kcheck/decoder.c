@@ -38,10 +38,10 @@ static struct vals plus(struct vals a, struct vals b)
     return y;
 }
 
-static double root_of_squares(const double *a, const double *b, int n, int step)
+static double root_of_squares(const double *a, const double *b, int n)
 {
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += a[i] * b[i * step] * a[i] * b[i * step];
+    for (int i = 0; i < n; i++) sum += a[i] * b[i] * a[i] * b[i];
     return sqrt(sum);
 }
 
@@ -58,7 +58,7 @@ static struct vals product(struct vals x, const struct kc_linear *l, enum s2_act
                 sum += row[i] * x.v[r * l->in + i];
                 size += fabs(row[i] * x.v[r * l->in + i]);
             }
-            const double given = 2 * root_of_squares(row, x.e + (size_t)r * (size_t)l->in, l->in, 1);
+            const double given = 2 * root_of_squares(row, x.e + (size_t)r * (size_t)l->in, l->in);
             const double error = kc_dot_bound(l->in) * size + given + kc_store_bound(sum);
             y.v[r * l->out + o] = act == S2_ACT_RELU ? fmax(sum, 0) : sum;
             y.e[r * l->out + o] = error;
@@ -95,7 +95,7 @@ static void attend(double *y, double *error, const struct head *h)
         double size = 0;
         p[j] = 0;
         for (int i = 0; i < h->d; i++) p[j] += scale * h->q[i] * k[i], size += scale * fabs(h->q[i] * k[i]);
-        const double rounded = scale * root_of_squares(h->q, h->k_error + (size_t)j * (size_t)h->d, h->d, 1);
+        const double rounded = scale * root_of_squares(h->q, h->k_error + (size_t)j * (size_t)h->d, h->d);
         h->moved[j] = hypot(rounded, kc_dot_bound(h->d) * size);
         largest = fmax(largest, p[j]);
     }
@@ -427,4 +427,82 @@ void check_token_heads(void)
     token_heads(5, 8, 2, 4, S2_ACT_SIGMOID, true);
     token_heads(8, 9, 1, 256, S2_ACT_NONE, true);
     token_heads(9, 3, 2, 33, S2_ACT_NONE, true);
+}
+
+/* GELU of x in place, kept in the activation type */
+static void activate(struct vals x)
+{
+    for (int i = 0; i < x.rows * x.c; i++) {
+        const double v = x.v[i];
+        x.v[i] = 0.5 * v * (1 + erf(v * M_SQRT1_2));
+        x.e[i] = kc_act_pass_bound(v, x.e[i], S2_ACT_GELU) + kc_store_bound(x.v[i]) + 4 * kc.eps * fabs(v);
+    }
+}
+
+/* The pixel of a map that is part i of a token of scale x scale, w tokens a row; of 4 x 4, part i % 4 of part i / 4. */
+static int pixel_of(int token, int w, int scale, int i)
+{
+    const int whole = scale == 4 ? i / 4 : i, sub = scale == 4 ? i % 4 : 0, twice = scale / 2;
+    const int row = whole / 2 * twice + sub / 2, column = whole % 2 * twice + sub % 2;
+    return (token / w * scale + row) * w * scale + token % w * scale + column;
+}
+
+static struct vals parts_of(struct kc_tensor map, int w, int scale)
+{
+    const struct vals from = of(map), y = vals(from.rows, from.c);
+    for (int i = 0; i < from.rows * from.c; i++) {
+        const int part = i / from.c, parts = scale * scale;
+        y.v[i] = from.v[pixel_of(part / parts, w, scale, part % parts) * from.c + i % from.c];
+    }
+    return y;
+}
+
+static struct vals parts(struct vals x, int c)
+{
+    return (struct vals){x.rows * x.c / c, c, x.v, x.e};
+}
+
+static void upscaled_masks(int n, int h, int w, int masks, int c1, int c0)
+{
+    kc_begin("%d x %d of [%d,%d], %d and %d channels", n, masks, h, w, c1, c0);
+    struct kc_linear up1 = kc_linear(C, 4 * c1), up2 = kc_linear(c1, 4 * c0);
+    struct kc_norm norm = kc_norm(c1, 1e-6f);
+    struct kc_tensor image = kc_noise(n, h, w, C, 1), hyper = kc_noise(n, 1, masks, c0, 1), more = room(n, 1, h * w);
+    struct kc_tensor s1 = kc_noise(1, 2 * h, 2 * w, c1, 1), s0 = kc_noise(1, 4 * h, 4 * w, c0, 1);
+    struct kc_tensor y = kc_poison_f32(n, masks, 16 * h * w, 1);
+    struct vals u = plus(parts(product(of(image), &up1, S2_ACT_NONE), c1), parts_of(s1, w, 2));
+    u = normalised(u, &norm, 1e-6);
+    activate(u);
+    u = plus(parts(product(u, &up2, S2_ACT_NONE), c0), parts_of(s0, w, 4));
+    activate(u);
+    double *bound = kc_scratch((size_t)(n * masks * 16 * h * w), sizeof *bound);
+    const struct vals weights = of(hyper);
+    for (int i = 0; i < u.rows; i++) {
+        const int token = i / 16 % (h * w), entry = i / 16 / (h * w);
+        for (int k = 0; k < masks; k++) {
+            const double *weight = weights.v + (entry * masks + k) * c0, *v = u.v + (size_t)i * (size_t)c0;
+            double size = 0;
+            for (int c = 0; c < c0; c++) size += fabs(weight[c] * v[c]);
+            bound[(entry * masks + k) * 16 * h * w + pixel_of(token, w, 4, i % 16)] =
+                kc_dot_bound(c0) * size + 2 * root_of_squares(weight, u.e + (size_t)i * (size_t)c0, c0);
+        }
+    }
+    KC_EACH(s)
+    KC_RUN(s, upscaled_masks, y.on[s], hyper.on[s], image.on[s], &up1.on[s], s1.on[s], &norm.on[s], &up2.on[s],
+           s0.on[s], more.on[s]);
+    kc_close(y, bound);
+    kc_linear_free(&up1);
+    kc_linear_free(&up2);
+    kc_end();
+}
+
+void check_upscaled_masks(void)
+{
+    upscaled_masks(1, 1, 1, 4, 64, 32);
+    upscaled_masks(1, 4, 8, 4, 64, 32);
+    upscaled_masks(2, 5, 7, 4, 64, 32);
+    upscaled_masks(2, 3, 5, 3, 64, 32);
+    upscaled_masks(1, 2, 3, 4, 48, 24);
+    if (kc.quick || !kc.gpu) return;
+    upscaled_masks(8, 24, 24, 4, 64, 32);
 }

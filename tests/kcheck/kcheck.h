@@ -157,7 +157,7 @@ void check_attention(void), check_window_attention(void);
 void check_point_tokens(void), check_deconv2(void), check_mask_logits(void), check_choose(void),
     check_where_absent(void), check_clamp(void), check_fill_holes(void), check_video_masks(void);
 void check_token_attention(void), check_token_to_image(void), check_token_mlp(void), check_image_to_token(void),
-    check_token_heads(void);
+    check_token_heads(void), check_upscaled_masks(void);
 void check_memory_mask(void), check_bank_store(void), check_pointer_positions(void), check_memory_attention(void);
 
 /* bench.c: KC_BENCH times a call of the tested backend; bytes are inputs and outputs, each once.

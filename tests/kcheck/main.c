@@ -41,6 +41,7 @@ static const struct {
     {"token_mlp", check_token_mlp},
     {"image_to_token", check_image_to_token},
     {"token_heads", check_token_heads},
+    {"upscaled_masks", check_upscaled_masks},
     {"memory_mask", check_memory_mask},
     {"bank_store", check_bank_store},
     {"pointer_positions", check_pointer_positions},
