@@ -111,21 +111,37 @@ __device__ __forceinline__ void dec_store(float *to, int pitch, int first, const
 
 /* ------------------------------------------------------------------ tokens */
 
-/* DEC_THREADS threads bring t tokens of 256 channels to shared memory as [8][DEC_PITCH], zeros behind them; plus NULL,
- * or what is added to them */
-template <class T> __device__ __forceinline__ void dec_tokens(T *to, const T *x, const T *plus, int t)
+/* What was written before may be read from here on, and the kernel behind this one may be set up: no sooner, or the
+ * blocks of all that follow would wait where others could run. */
+__device__ __forceinline__ void dec_await()
 {
-    const int token = threadIdx.x / 32, piece = threadIdx.x % 32;
-    cu_piece<T, 8> v = {}, p = {};
-    if (token < t) {
-        v = ((const cu_piece<T, 8> *)x)[threadIdx.x];
-        if (plus) p = ((const cu_piece<T, 8> *)plus)[threadIdx.x];
-    }
-#pragma unroll
-    for (int e = 0; e < 8; e++)
-        if (plus) v.v[e] = cu_to<T>(cu_f32(v.v[e]) + cu_f32(p.v[e]));
-    *(cu_piece<T, 8> *)(to + token * DEC_PITCH + piece * 8) = v;
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
 }
+
+/* One of DEC_THREADS pieces of t tokens of 256 channels, zeros behind them; and what is added to it, if plus */
+template <class T> struct dec_tokens {
+    cu_piece<T, 8> x, plus;
+
+    __device__ __forceinline__ dec_tokens(const T *from, const T *more, int t)
+    {
+        x = plus = cu_piece<T, 8>{};
+        if (threadIdx.x / 32 >= t) return;
+        x = ((const cu_piece<T, 8> *)from)[threadIdx.x];
+        if (more) plus = ((const cu_piece<T, 8> *)more)[threadIdx.x];
+    }
+    __device__ __forceinline__ dec_tokens sum() const
+    {
+        dec_tokens y = *this;
+#pragma unroll
+        for (int e = 0; e < 8; e++) y.x.v[e] = cu_to<T>(cu_f32(x.v[e]) + cu_f32(plus.v[e]));
+        return y;
+    }
+    /* to shared memory, [8][DEC_PITCH] */
+    __device__ __forceinline__ void put(T *to) const
+    {
+        *(cu_piece<T, 8> *)(to + threadIdx.x / 32 * DEC_PITCH + threadIdx.x % 32 * 8) = x;
+    }
+};
 
 /* The sum of v over the DEC_THREADS threads, in all of them. room: 8 floats that no one reads any more */
 __device__ __forceinline__ float dec_block_sum(float v, float *room)
@@ -205,7 +221,7 @@ template <class... P> static bool dec_runs(struct s2_backend *be, void (*kernel)
     return false;
 }
 
-/* A kernel that calls cu_await before it reads what others have written, and weights before that. */
+/* A kernel that calls dec_await before it reads what others have written, and weights before that. */
 template <class... P>
 static void dec_launch(struct s2_backend *be, void (*kernel)(P...), dim3 grid, int cluster, int threads, size_t shared,
                        const char *what, P... arguments)
@@ -261,7 +277,7 @@ template <class T> static dec_linear<T> dec_linear_of(const struct s2_linear *l)
     return dec_linear<T>{(const T *)cu_linear_weight(l), cu_linear_bias(l)};
 }
 
-/* decoder_tokens.cu, decoder_cross.cu, decoder_masks.cu: see s2_ops */
+/* decoder_tokens.cu, decoder_read.cu, decoder_write.cu, decoder_masks.cu: see s2_ops */
 void cu_token_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, struct s2_tensor prompt,
                         const struct s2_projections *, const struct s2_norm *, struct s2_tensor room);
 void cu_token_to_image(struct s2_backend *, struct s2_tensor tokens, struct s2_tensor prompt, struct s2_tensor image,

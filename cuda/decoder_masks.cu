@@ -29,20 +29,32 @@ template <class T> struct masks_memory {
 
 #ifdef DECODER_HERE
 
-/* Index of pixel (dy, dx) of a token that is SCALE x SCALE of them; w tokens a row */
-template <int SCALE> __device__ __forceinline__ int64_t pixel_of(int token, int w, int dy, int dx)
+/* A token's place in the map */
+struct place {
+    int y, x;
+};
+/* k tokens further in a map w wide */
+__device__ __forceinline__ place further(place p, int k, int w)
 {
-    return (int64_t)(token / w * SCALE + dy) * (w * SCALE) + token % w * SCALE + dx;
+    p.x += k;
+    while (p.x >= w) p.x -= w, p.y++;
+    return p;
 }
 
-/* Two neighbouring channels of two tokens' pixels, 0 behind the last token */
+/* Index of pixel (dy, dx) of a token that is SCALE x SCALE of them; w tokens a row */
+template <int SCALE> __device__ __forceinline__ int pixel_of(place p, int w, int dy, int dx)
+{
+    return (p.y * SCALE + dy) * (w * SCALE) + p.x * SCALE + dx;
+}
+
+/* Two neighbouring channels of two tokens' pixels, 0 where a token is none of the map */
 template <int SCALE, class T>
-__device__ __forceinline__ void fetch_pixels(uint32_t (&to)[2], const T *map, int c, int token, int tokens, int w,
-                                             int dy, int dx)
+__device__ __forceinline__ void fetch_pixels(uint32_t (&to)[2], const T *map, int c, const place (&token)[2], int h,
+                                             int w, int dy, int dx)
 {
 #pragma unroll
     for (int e = 0; e < 2; e++)
-        to[e] = token + e < tokens ? *(const uint32_t *)(map + pixel_of<SCALE>(token + e, w, dy, dx) * c) : 0;
+        to[e] = token[e].y < h ? *(const uint32_t *)(map + (int64_t)pixel_of<SCALE>(token[e], w, dy, dx) * c) : 0;
 }
 template <class T> __device__ __forceinline__ void add_pixels(dec_sums &s, const uint32_t (&pixels)[2])
 {
@@ -100,22 +112,26 @@ template <class T> __global__ void __launch_bounds__(UP_THREADS, 1) masks_kernel
     const dec_sums bias2 = dec_start(a.up2.b, warp % 8 * 16, 4 * UP_C0, lane);
     const float2 weight = *(const float2 *)(a.norm.weight + c1 + pair);
     const float2 shift = *(const float2 *)(a.norm.bias + c1 + pair);
-    cu_await();
+    dec_await();
 
     for (int tile = blockIdx.x * UP_TOKENS; tile < tokens; tile += gridDim.x * UP_TOKENS) {
         const int mine = threadIdx.x / 32, piece = threadIdx.x % 32 * 8;
         uint4 v = make_uint4(0, 0, 0, 0);
         if (tile + mine < tokens) v = *(const uint4 *)(a.image + (entry * tokens + tile + mine) * DEC_C + piece);
+        const place start = {tile / a.w, tile % a.w};
+        place at[UP_GROUPS][2];
         uint32_t skip1[UP_GROUPS][2], skip0[4][2];
 #pragma unroll
-        for (int j = 0; j < UP_GROUPS; j++)
-            fetch_pixels<2>(skip1[j], a.s1 + c1 + pair, UP_C1, tile + j * DEC_TOKENS + two, tokens, a.w, part / 2,
-                            part % 2);
+        for (int j = 0; j < UP_GROUPS; j++) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) at[j][e] = further(start, j * DEC_TOKENS + two + e, a.w);
+            fetch_pixels<2>(skip1[j], a.s1 + c1 + pair, UP_C1, at[j], a.h, a.w, part / 2, part % 2);
+        }
 #pragma unroll
         for (int k = 0; k < 4; k++) { /* of eight tokens j % UP_GROUPS the part j / UP_GROUPS */
             const int j = warp / 8 * 4 + k, of = j / UP_GROUPS;
-            fetch_pixels<4>(skip0[k], a.s0 + c0 + pair, UP_C0, tile + j % UP_GROUPS * DEC_TOKENS + two, tokens, a.w,
-                            of / 2 * 2 + below / 2, of % 2 * 2 + below % 2);
+            fetch_pixels<4>(skip0[k], a.s0 + c0 + pair, UP_C0, at[k % UP_GROUPS], a.h, a.w, of / 2 * 2 + below / 2,
+                            of % 2 * 2 + below % 2);
         }
         *(uint4 *)(m.image + mine * DEC_PITCH + piece) = v;
         __syncthreads();
@@ -183,8 +199,8 @@ template <class T> __global__ void __launch_bounds__(UP_THREADS, 1) masks_kernel
             const int of = threadIdx.x / (4 * UP_TOKENS), dy = threadIdx.x / UP_TOKENS % 4,
                       token = threadIdx.x % UP_TOKENS;
             if (tile + token < tokens)
-                *(float4 *)(a.masks + (entry * UP_MASKS + of) * 16 * tokens + pixel_of<4>(tile + token, a.w, dy, 0)) =
-                    m.out[of][dy][token];
+                *(float4 *)(a.masks + (entry * UP_MASKS + of) * 16 * tokens +
+                            pixel_of<4>(further(start, token, a.w), a.w, dy, 0)) = m.out[of][dy][token];
         }
     }
 #endif

@@ -35,10 +35,10 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) self_kernel
     for (int i = 0; i < 2; i++) dec_fetch(out[i], a.out.w + head * SELF_D, DEC_C, (2 * warp + i) * 16, DEC_C, lane);
     const dec_channel channel = dec_channel_of(a.norm, a.out.b);
     dec_sums s = dec_start(b, first, DEC_C, lane);
-    cu_await();
+    dec_await();
 
-    dec_tokens<T>(at, a.x + entry, a.prompt ? a.prompt + entry : NULL, a.t);
-    dec_tokens<T>(value, a.x + entry, NULL, a.t);
+    const dec_tokens<T> x(a.x + entry, a.prompt ? a.prompt + entry : NULL, a.t);
+    x.sum().put(at), x.put(value);
     const float residual = a.prompt && head < a.t ? cu_f32(a.x[entry + head * DEC_C + threadIdx.x]) : 0.0f;
     __syncthreads();
     if (warp < 6) {
@@ -133,9 +133,9 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) mlp_kernel(
         dec_fetch(out[i], a.fc2.w + rank * MLP_SHARE, MLP_HIDDEN, (2 * warp + i) * 16, DEC_C, lane);
     dec_sums s = dec_start(a.fc1.b, first, MLP_HIDDEN, lane);
     const dec_channel channel = dec_channel_of(a.norm, a.fc2.b);
-    cu_await();
+    dec_await();
 
-    dec_tokens<T>(x, tokens, NULL, a.t);
+    dec_tokens<T>(tokens, NULL, a.t).put(x);
     __syncthreads();
     dec_product(s, in, x, DEC_PITCH, lane);
     dec_relu(s);
@@ -179,6 +179,7 @@ enum {
     HEAD_RANKS = 4,
     HEAD_THREADS = 128,
     HEAD_SHARE = DEC_C / HEAD_RANKS, /* of the hidden numbers of a layer, 16 a warp */
+    HEAD_WIDE = HEAD_THREADS / 2,    /* outputs of the last layer at once, 16 a warp */
     HEAD_PITCH = HEAD_SHARE + 32
 };
 
@@ -211,12 +212,12 @@ template <class T> __global__ void __launch_bounds__(HEAD_THREADS, 1) heads_kern
     dec_rows<8> w0, w1;
     dec_fetch(w0, h.layer[0].w, DEC_C, first, DEC_C, lane);
     dec_fetch(w1, h.layer[1].w, DEC_C, first, DEC_C, lane);
-    dec_rows<HEAD_SHARE / 32> w2;
+    dec_rows<HEAD_SHARE / 32> w2[DEC_C / HEAD_WIDE];
     const T *last = h.layer[2].w + rank * HEAD_SHARE;
-    dec_fetch(w2, last, DEC_C, warp * 16, h.out, lane);
+    dec_fetch(w2[0], last, DEC_C, warp * 16, h.out, lane);
     dec_sums s = dec_start(h.layer[0].b, first, DEC_C, lane);
     const dec_sums bias = dec_start(h.layer[1].b, first, DEC_C, lane);
-    cu_await();
+    dec_await();
 
     for (int i = threadIdx.x; i < DEC_TOKENS * DEC_C / 8; i += HEAD_THREADS) {
         const int e = i / 32, piece = i % 32;
@@ -229,6 +230,9 @@ template <class T> __global__ void __launch_bounds__(HEAD_THREADS, 1) heads_kern
     dec_product(s, w0, x, DEC_PITCH, lane);
     dec_relu(s);
 #pragma unroll
+    for (int i = 1; i < DEC_C / HEAD_WIDE; i++)
+        if (i * HEAD_WIDE < h.out) dec_fetch(w2[i], last, DEC_C, i * HEAD_WIDE + warp * 16, h.out, lane);
+#pragma unroll
     for (int r = 0; r < HEAD_RANKS; r++) dec_store(cluster.map_shared_rank(one, r), DEC_PITCH, first, s, lane);
     cluster.sync();
     s = bias;
@@ -236,10 +240,12 @@ template <class T> __global__ void __launch_bounds__(HEAD_THREADS, 1) heads_kern
     dec_relu(s);
     dec_store(two, HEAD_PITCH, warp * 16, s, lane);
     __syncthreads();
-    for (int out = warp * 16; out < h.out; out += HEAD_THREADS / 32 * 16) {
-        if (out != warp * 16) dec_fetch(w2, last, DEC_C, out, h.out, lane);
+#pragma unroll
+    for (int i = 0; i < DEC_C / HEAD_WIDE; i++) {
+        const int out = i * HEAD_WIDE + warp * 16;
+        if (out >= h.out) break;
         s = dec_sums{};
-        dec_product(s, w2, two, HEAD_PITCH, lane);
+        dec_product(s, w2[i], two, HEAD_PITCH, lane);
 #pragma unroll
         for (int e = 0; e < 2; e++)
             *(float2 *)cluster.map_shared_rank(&part[rank][e][out + lane / 4 * 2], lane % 4) =
