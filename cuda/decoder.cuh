@@ -79,11 +79,10 @@ __device__ __forceinline__ void dec_product(dec_sums &sums, const dec_rows<BLOCK
     sums.odd[0] += d[0][2] + d[1][2], sums.odd[1] += d[0][3] + d[1][3];
 }
 
-/* What the sums start from: the bias b, of outputs first ..; NULL: 0 */
+/* What the sums start from: the bias b of outputs first .. */
 __device__ __forceinline__ dec_sums dec_start(const float *b, int first, int rows, int lane)
 {
-    dec_sums s = {};
-    if (!b) return s;
+    dec_sums s;
     const int even = min(first + lane / 4 * 2, rows - 1), odd = min(first + lane / 4 * 2 + 1, rows - 1);
     s.even[0] = s.even[1] = b[even], s.odd[0] = s.odd[1] = b[odd];
     return s;
@@ -209,23 +208,13 @@ template <int SLOTS> __device__ __forceinline__ float dec_given(const float (*pa
 
 /* ------------------------------------------------------------------ launches */
 
-/* Whether the device can run a kernel of this file with clusters of `cluster` blocks that have `shared` bytes each. */
-template <class... P> static bool dec_runs(struct s2_backend *be, void (*kernel)(P...), int cluster, size_t shared)
+/* Launches a kernel that calls dec_await before it reads what others have written, and weights before that. false: the
+ * device cannot run it, with clusters of `cluster` blocks that have `shared` bytes each, and nothing is done. */
+template <class... P>
+static bool dec_launch(struct s2_backend *be, void (*kernel)(P...), dim3 grid, int cluster, int threads, size_t shared,
+                       P... arguments)
 {
     if (cu_of(be)->cc != 90 || !cu_of(be)->awaits) return false;
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) == cudaSuccess &&
-        (cluster <= 8 ||
-         cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess))
-        return true;
-    cudaGetLastError(); /* dealt with */
-    return false;
-}
-
-/* A kernel that calls dec_await before it reads what others have written, and weights before that. */
-template <class... P>
-static void dec_launch(struct s2_backend *be, void (*kernel)(P...), dim3 grid, int cluster, int threads, size_t shared,
-                       const char *what, P... arguments)
-{
     cudaLaunchAttribute attribute[2] = {};
     attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute[0].val.programmaticStreamSerializationAllowed = 1;
@@ -235,7 +224,12 @@ static void dec_launch(struct s2_backend *be, void (*kernel)(P...), dim3 grid, i
     cudaLaunchConfig_t config = {};
     config.gridDim = grid, config.blockDim = dim3((unsigned)threads), config.dynamicSmemBytes = shared;
     config.stream = cu_stream(be), config.attrs = attribute, config.numAttrs = cluster > 1 ? 2 : 1;
-    cu_ok(be, cudaLaunchKernelEx(&config, kernel, arguments...), what);
+    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (e == cudaSuccess && cluster > 8)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (e == cudaSuccess) e = cudaLaunchKernelEx(&config, kernel, arguments...);
+    if (e != cudaSuccess) cudaGetLastError(); /* dealt with */
+    return e == cudaSuccess;
 }
 
 /* Tokens that the kernels take: 16 bits, no more than DEC_TOKENS an entry, of DEC_C channels, whole pieces. */

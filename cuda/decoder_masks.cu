@@ -216,21 +216,18 @@ void cu_upscaled_masks(struct s2_backend *be, struct s2_tensor masks, struct s2_
                       dec_is(up1, DEC_C, 4 * UP_C1) && dec_is(up2, UP_C1, 4 * UP_C0) && (size_t)masks.data % 16 == 0;
     const int tiles = cu_blocks(image.h * image.w, UP_TOKENS), most = cu_of(be)->sm_count / image.n;
     DEC_BY_TYPE(image.dtype, T, {
-        if (fits && dec_runs(be, masks_kernel<T>, 1, sizeof(masks_memory<T>))) {
-            const masks_args<T> a = {(float *)masks.data,
-                                     (const T *)hyper.data,
-                                     (const T *)image.data,
-                                     (const T *)s1.data,
-                                     (const T *)s0.data,
-                                     dec_linear_of<T>(up1),
-                                     dec_linear_of<T>(up2),
-                                     dec_norm_of(norm),
-                                     image.h,
-                                     image.w};
-            const dim3 grid((unsigned)(tiles < most || most < 1 ? tiles : most), (unsigned)image.n);
-            dec_launch(be, masks_kernel<T>, grid, 1, UP_THREADS, sizeof(masks_memory<T>), "upscaled_masks", a);
-            return;
-        }
+        const masks_args<T> a = {(float *)masks.data,
+                                 (const T *)hyper.data,
+                                 (const T *)image.data,
+                                 (const T *)s1.data,
+                                 (const T *)s0.data,
+                                 dec_linear_of<T>(up1),
+                                 dec_linear_of<T>(up2),
+                                 dec_norm_of(norm),
+                                 image.h,
+                                 image.w};
+        const dim3 grid((unsigned)(tiles < most || most < 1 ? tiles : most), (unsigned)image.n);
+        if (fits && dec_launch(be, masks_kernel<T>, grid, 1, UP_THREADS, sizeof(masks_memory<T>), a)) return;
     });
     s2_compose_upscaled_masks(be, masks, hyper, image, up1, s1, norm, up2, s0, room);
 }

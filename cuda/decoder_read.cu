@@ -189,12 +189,10 @@ void cu_token_to_image(struct s2_backend *be, struct s2_tensor tokens, struct s2
     const bool fits = cross_takes(tokens, prompt, image, pe, p);
     const int stages = image.h * image.w > READ_TILE * READ_RANKS ? 2 : 1;
     DEC_BY_TYPE(tokens.dtype, T, {
-        if (fits && dec_runs(be, read_kernel<T>, READ_RANKS, sizeof(read_memory<T>))) {
-            const cross_args<T> a = cross_of<T>(tokens, prompt, image, pe, p, norm);
-            dec_launch(be, read_kernel<T>, dim3((unsigned)(tokens.n * READ_RANKS)), READ_RANKS, DEC_THREADS,
-                       sizeof(read_memory<T>) - (2 - stages) * sizeof(read_tile<T>), "token_to_image", a, stages);
-            return;
-        }
+        const cross_args<T> a = cross_of<T>(tokens, prompt, image, pe, p, norm);
+        const size_t bytes = sizeof(read_memory<T>) - (2 - stages) * sizeof(read_tile<T>);
+        const dim3 grid((unsigned)(tokens.n * READ_RANKS));
+        if (fits && dec_launch(be, read_kernel<T>, grid, READ_RANKS, DEC_THREADS, bytes, a, stages)) return;
     });
     s2_compose_token_to_image(be, tokens, prompt, image, pe, p, norm, room);
 }

@@ -89,14 +89,11 @@ void cu_token_attention(struct s2_backend *be, struct s2_tensor y, struct s2_ten
                       dec_is(&p->q, DEC_C, DEC_C) && dec_is(&p->k, DEC_C, DEC_C) && dec_is(&p->v, DEC_C, DEC_C) &&
                       dec_is(&p->out, DEC_C, DEC_C);
     DEC_BY_TYPE(x.dtype, T, {
-        if (fits && dec_runs(be, self_kernel<T>, S2_DECODER_HEADS, 0)) {
-            const self_args<T> a = {(const T *)x.data,         (const T *)prompt.data,  (T *)y.data,
-                                    dec_linear_of<T>(&p->q),   dec_linear_of<T>(&p->k), dec_linear_of<T>(&p->v),
-                                    dec_linear_of<T>(&p->out), dec_norm_of(norm),       x.w};
-            dec_launch(be, self_kernel<T>, dim3((unsigned)(x.n * S2_DECODER_HEADS)), S2_DECODER_HEADS, DEC_THREADS, 0,
-                       "token_attention", a);
-            return;
-        }
+        const self_args<T> a = {(const T *)x.data,         (const T *)prompt.data,  (T *)y.data,
+                                dec_linear_of<T>(&p->q),   dec_linear_of<T>(&p->k), dec_linear_of<T>(&p->v),
+                                dec_linear_of<T>(&p->out), dec_norm_of(norm),       x.w};
+        const dim3 grid((unsigned)(x.n * S2_DECODER_HEADS));
+        if (fits && dec_launch(be, self_kernel<T>, grid, S2_DECODER_HEADS, DEC_THREADS, 0, a)) return;
     });
     s2_compose_token_attention(be, y, x, prompt, p, norm, room);
 }
@@ -162,13 +159,10 @@ void cu_token_mlp(struct s2_backend *be, struct s2_tensor tokens, const struct s
     if (be->skip) return;
     const bool fits = dec_takes(tokens) && dec_is(fc1, DEC_C, MLP_HIDDEN) && dec_is(fc2, MLP_HIDDEN, DEC_C);
     DEC_BY_TYPE(tokens.dtype, T, {
-        if (fits && dec_runs(be, mlp_kernel<T>, MLP_RANKS, 0)) {
-            const mlp_args<T> a = {(T *)tokens.data, dec_linear_of<T>(fc1), dec_linear_of<T>(fc2), dec_norm_of(norm),
-                                   tokens.w};
-            dec_launch(be, mlp_kernel<T>, dim3((unsigned)(tokens.n * MLP_RANKS)), MLP_RANKS, DEC_THREADS, 0,
-                       "token_mlp", a);
-            return;
-        }
+        const mlp_args<T> a = {(T *)tokens.data, dec_linear_of<T>(fc1), dec_linear_of<T>(fc2), dec_norm_of(norm),
+                               tokens.w};
+        const dim3 grid((unsigned)(tokens.n * MLP_RANKS));
+        if (fits && dec_launch(be, mlp_kernel<T>, grid, MLP_RANKS, DEC_THREADS, 0, a)) return;
     });
     s2_compose_token_mlp(be, tokens, fc1, fc2, norm);
 }
@@ -296,11 +290,8 @@ void cu_token_heads(struct s2_backend *be, int n_heads, const struct s2_head *he
     const bool fits = tokens.dtype != S2_F32 && tokens.c == DEC_C && cu_whole(tokens) && n_heads <= S2_MAX_HEADS;
     DEC_BY_TYPE(tokens.dtype, T, {
         const head_args<T> a = fits ? heads_of<T>(n_heads, head, tokens) : head_args<T>{};
-        if (a.x && dec_runs(be, heads_kernel<T>, HEAD_RANKS, 0)) {
-            const dim3 grid((unsigned)(n_heads * HEAD_RANKS), (unsigned)cu_blocks(tokens.n, DEC_TOKENS));
-            dec_launch(be, heads_kernel<T>, grid, HEAD_RANKS, HEAD_THREADS, 0, "token_heads", a);
-            return;
-        }
+        const dim3 grid((unsigned)(n_heads * HEAD_RANKS), (unsigned)cu_blocks(tokens.n, DEC_TOKENS));
+        if (a.x && dec_launch(be, heads_kernel<T>, grid, HEAD_RANKS, HEAD_THREADS, 0, a)) return;
     });
     s2_compose_token_heads(be, n_heads, head, tokens, room);
 }

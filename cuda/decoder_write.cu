@@ -163,13 +163,9 @@ void cu_image_to_token(struct s2_backend *be, struct s2_tensor image, struct s2_
     const int tiles = cu_blocks(image.h * image.w, WRITE_TILE), most = cu_of(be)->sm_count / image.n;
     const int clusters = cu_blocks(tiles < most || most < 1 ? tiles : most, WRITE_RANKS);
     DEC_BY_TYPE(tokens.dtype, T, {
-        if (fits && dec_runs(be, write_kernel<T>, WRITE_RANKS, sizeof(write_memory<T>))) {
-            const cross_args<T> a = cross_of<T>(tokens, prompt, image, pe, p, norm);
-            const dim3 grid((unsigned)(clusters * WRITE_RANKS), (unsigned)image.n);
-            dec_launch(be, write_kernel<T>, grid, WRITE_RANKS, DEC_THREADS, sizeof(write_memory<T>), "image_to_token",
-                       a);
-            return;
-        }
+        const cross_args<T> a = cross_of<T>(tokens, prompt, image, pe, p, norm);
+        const dim3 grid((unsigned)(clusters * WRITE_RANKS), (unsigned)image.n);
+        if (fits && dec_launch(be, write_kernel<T>, grid, WRITE_RANKS, DEC_THREADS, sizeof(write_memory<T>), a)) return;
     });
     s2_compose_image_to_token(be, image, pe, tokens, prompt, p, norm, room);
 }
