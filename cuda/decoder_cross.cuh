@@ -1,9 +1,10 @@
 /* decoder_cross.cuh - what the two kernels of attention between tokens and the image share; see decoder.cuh.
  *
- * There are 8 tokens and thousands of pixels, so pixels are not multiplied by a layer: of scores q (W x + b), W q is taken
- * first, and b, the same for all pixels, has no effect on the softmax; of results sum p (W x + b), the sum of p x. Each
- * head of each token becomes a row of 256 channels, 64 rows in all, which meet tiles of 64 pixels on tensor cores. The
- * other way, tokens are the keys and values, and the layers of queries and output are taken to them likewise. */
+ * There are 8 tokens and thousands of pixels, so pixels are not multiplied by a layer: of scores q (W x + b), q W is
+ * taken first, and b, the same for all pixels, has no effect on the softmax; of results sum p (W x + b), the sum of
+ * p x. Each head of each token becomes a row of 256 channels, 64 rows in all, which meet tiles of pixels on tensor
+ * cores. The other way, tokens are the keys and values, and the layers of queries and output are taken to them
+ * likewise. */
 #ifndef S2_DECODER_CROSS_CUH
 #define S2_DECODER_CROSS_CUH
 

@@ -1,5 +1,5 @@
-/* decoder_masks.cu - from the decoder's image to mask logits in one kernel; see decoder.cuh. A token of the image becomes
- * 4 x 4 pixels that depend on no other token, so neither of the two larger maps is ever stored. */
+/* decoder_masks.cu - from the decoder's image to mask logits in one kernel; see decoder.cuh. A token of the image
+ * becomes 4 x 4 pixels that depend on no other token, so neither of the two larger maps is ever stored. */
 #include "decoder.cuh"
 
 enum {

@@ -25,8 +25,8 @@ template <class T> struct read_means {
     T high[ROWS * MEAN_PITCH], low[ROWS * MEAN_PITCH];
 };
 
-/* A cluster an entry; its blocks take tiles of pixels in turn. A warp has 16 rows, of them 32 pixels of a tile for scores
- * and 128 channels for results. */
+/* A cluster an entry; its blocks take tiles of pixels in turn. A warp has 16 rows, of them 32 pixels of a tile for
+ * scores and 128 channels for results. */
 template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) read_kernel(cross_args<T> a, int stages)
 {
 #ifdef DECODER_HERE

@@ -16,8 +16,8 @@ template <class T> struct write_memory {
     float bias[ROWS], sum[4][WRITE_TILE], square[4][WRITE_TILE];
 };
 
-/* Each block of a cluster makes keys and values of one head for all; a warp takes the other layers to them. Then they have
- * tiles of the pixels of entry blockIdx.y in turn. A warp has 16 pixels, of them two heads of the scores and 64
+/* Each block of a cluster makes keys and values of one head for all; a warp takes the other layers to them. Then they
+ * have tiles of the pixels of entry blockIdx.y in turn. A warp has 16 pixels, of them two heads of the scores and 64
  * channels of the results. */
 template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) write_kernel(cross_args<T> a)
 {

@@ -75,8 +75,8 @@ struct head {
     double *p, *moved, *folded, *pulled; /* scratch: [n], [n], [m], [m or d] */
 };
 
-/* How far a number added to each of the `count` of a query moves channel `channel` of the result y, where it moves scores
- * by along [n][count]: the covariance of the two. */
+/* How far a number added to each of the `count` of a query moves channel `channel` of the result y, where it moves
+ * scores by along [n][count]: the covariance of the two. */
 static void pull(double *to, const struct head *h, const double *along, int count, double y, int channel)
 {
     for (int c = 0; c < count; c++) to[c] = 0;
@@ -331,8 +331,8 @@ static double *mean_squares(struct vals x, int n)
     return y;
 }
 
-/* Keys k may be multiplied by the weights l of the queries q = l at instead, and then kept: errors of k that move scores
- * as much as that. */
+/* Keys k may be multiplied by the weights l of the queries q = l at instead, and then kept: errors of k that move
+ * scores as much as that. */
 static struct vals folded_keys(struct vals k, struct vals q, struct vals at, const struct kc_linear *l, int n)
 {
     const int d = k.c / HEADS, t = k.rows / n;
