@@ -297,8 +297,14 @@ static void bench_linears(void)
 
 static void bench_mlps(void)
 {
-    for (int i = 0; i < 4; i++) bench_mlp(65536 >> 2 * i, 96 << i, 384 << i, S2_ACT_GELU);
+    static const int widths[] = {96, 112, 144}; /* of tiny, base_plus, large */
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+        for (int i = 0; i < 4; i++) bench_mlp(65536 >> 2 * i, widths[w] << i, 4 * widths[w] << i, S2_ACT_GELU);
+    }
+    for (int i = 0; i < 4; i++) bench_mlp(16384 >> 2 * i, 96 << i, 384 << i, S2_ACT_GELU); /* at 512 */
     bench_mlp(4096, 256, 2048, S2_ACT_RELU);
+    bench_mlp(1024, 256, 2048, S2_ACT_RELU);
+    bench_mlp(4096, 256, 1024, S2_ACT_GELU);
     bench_mlp(8 * OBJECTS, 256, 2048, S2_ACT_RELU);
 }
 

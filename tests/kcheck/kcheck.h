@@ -46,7 +46,8 @@ extern struct kc_run kc;
         kc_wait(s);                                                                                                    \
     } while (0)
 void kc_nothing_done(int side);
-/* A device that runs behind the host is waited for. Its buffers are pinned host memory, which both sides reach. */
+/* A device that runs behind the host is waited for. Its buffers are pinned host memory, which both sides reach, unless
+ * times are taken. */
 void kc_wait(int side);
 bool kc_reachable(int side);
 
@@ -160,18 +161,27 @@ void check_token_attention(void), check_token_to_image(void), check_token_mlp(vo
     check_token_heads(void), check_upscaled_masks(void);
 void check_memory_mask(void), check_bank_store(void), check_pointer_positions(void), check_memory_attention(void);
 
-/* bench.c: KC_BENCH times a call of the tested backend; bytes are inputs and outputs, each once.
- * bench_ops.c: the shapes of SAM 2.1 tiny at 1024. */
+/* bench.c: KC_BENCH times a call of the tested backend; bytes are inputs and outputs, each once. On a device, calls in a
+ * row as a program, which is replayed. bench_ops.c: the shapes of SAM 2.1 tiny at 1024, and some of other models. */
 void bench_operators(void);
 void bench_decoder(void); /* of the mask decoder, bench_decoder.c */
 bool kc_bench_wants(const char *op);
 void kc_clock_start(void);
 bool kc_clock_more(void);
+int kc_clock_calls(void); /* to issue now, 0: they are replayed */
+bool kc_clock_again(void);
 void kc_clock_report(const char *op, double flops, double bytes, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 #define KC_BENCH(op, flops, bytes, call, ...)                                                                          \
     do {                                                                                                               \
-        for (kc_clock_start(); kc_clock_more();) call;                                                                 \
+        for (kc_clock_start(); kc_clock_more();) {                                                                     \
+            const int kc_calls = kc_clock_calls();                                                                     \
+            if (kc_calls > 0) {                                                                                        \
+                do {                                                                                                   \
+                    for (int kc_call = 0; kc_call < kc_calls; kc_call++) call;                                         \
+                } while (kc_clock_again());                                                                            \
+            }                                                                                                          \
+        }                                                                                                              \
         kc_clock_report(op, flops, bytes, __VA_ARGS__);                                                                \
     } while (0)
 

@@ -53,6 +53,10 @@ void check_linear(void)
     linear(1, 33, 576, 144, S2_ACT_NONE, true, 16);
     linear(1, 4, 1024, 31, S2_ACT_NONE, false, 1);
     linear(1, 65, 33, 65, S2_ACT_GELU, false, 0);
+    if (kc.gpu) {
+        linear(1, 77, 384, 1536, S2_ACT_GELU, false, 8);
+        linear(1, 67, 448, 1792, S2_ACT_GELU, true, 0);
+    }
     linear(1, 511, 17, 3, S2_ACT_NONE, false, 0);
     for (int act = S2_ACT_NONE; kc.act != S2_F32 && act <= S2_ACT_SIGMOID; act++) {
         linear_to_f32(3, 256, 4, act);
@@ -147,6 +151,20 @@ void check_mlp(void)
     mlp(3, 8, 256, 2048, S2_ACT_RELU, false, false);
     mlp(1, 130, 112, 448, S2_ACT_GELU, true, true);
     mlp(1, 33, 256, 1024, S2_ACT_GELU, false, true);
+    if (kc.gpu) {
+        static const int widths[] = {96, 112, 256, 288, 384, 448, 576};
+        for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+            mlp(1, 77, widths[i], 4 * widths[i], S2_ACT_GELU, true, true);
+            mlp(1, 193, widths[i], 4 * widths[i], i % 2 ? S2_ACT_RELU : S2_ACT_GELU, false, false);
+        }
+    }
+    if (kc.gpu && !kc.quick) {
+        /* so many tokens as make one kernel worthwhile */
+        mlp(1, 2049, 256, 1024, S2_ACT_GELU, true, false);
+        mlp(1, 8449, 144, 576, S2_ACT_GELU, true, true);
+        mlp(1, 8449, 192, 768, S2_ACT_GELU, true, true);
+        mlp(1, 8449, 224, 896, S2_ACT_RELU, false, false);
+    }
     if (!kc.quick) mlp(1, 1025, 48, 192, S2_ACT_GELU, true, true);
 }
 
