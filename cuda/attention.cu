@@ -103,8 +103,8 @@ template <class B> static bool attend_bulk(struct s2_backend *be, struct attenti
     return true;
 }
 
-/* Heads of up to 32 channels, the decoder's. Few queries, as tokens looking at the image: each warp is a group with keys
- * of its own, and no second launch. Otherwise few keys, as the image looking at tokens. */
+/* Heads of up to 32 channels, the decoder's. Few queries, as tokens looking at the image: each warp is a group with
+ * keys of its own, and no second launch. Otherwise few keys, as the image looking at tokens. */
 template <class T, int D> static void attend_small(struct s2_backend *be, const struct attention &a)
 {
     using few_queries = flash_blocking<T, D, D, 1, 1, 16, D == 16 ? 64 : 32, false>;

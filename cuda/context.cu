@@ -148,7 +148,8 @@ static struct s2_ops make_ops(void)
     o.begin = cu_begin, o.end = cu_end, o.forget = cu_forget, o.close = cu_close;
     o.linear_create = cu_linear_create, o.linear_destroy = cu_linear_destroy;
     o.conv_create = cu_conv_create, o.conv_destroy = cu_conv_destroy;
-    o.preprocess = cu_preprocess, o.conv = cu_conv, o.patch_embed = cu_patch_embed, o.max_pool2 = cu_max_pool2, o.upsample2_add = cu_upsample2_add;
+    o.preprocess = cu_preprocess, o.conv = cu_conv, o.patch_embed = cu_patch_embed, o.max_pool2 = cu_max_pool2,
+    o.upsample2_add = cu_upsample2_add;
     o.linear = cu_linear, o.layer_norm = cu_layer_norm, o.mlp = cu_mlp, o.add = cu_add, o.rope = cu_rope;
     o.attention = cu_attention, o.window_attention = cu_window_attention, o.take = cu_take, o.concat = cu_concat;
     o.scatter = cu_scatter, o.point_tokens = cu_point_tokens, o.deconv2 = cu_deconv2, o.mask_logits = cu_mask_logits;
@@ -252,6 +253,7 @@ struct s2_backend *cu_open(const struct cu_options *o, struct s2_err *err)
     }
     if (open_lanes(be)) {
         cu->awaits = cu_can_await(be);
+        if (cu->cc == 90 && !cu->awaits) cu->cc = 80; /* the code for sm_90a was left out of this build */
         cu->blas = cu_blas_open(be);
     }
     if (s2_backend_check(be, err) != S2_OK) {

@@ -107,8 +107,8 @@ void cu_conv_destroy(struct s2_backend *be, struct s2_conv *c)
 
 /* ------------------------------------------------------------------ patches */
 
-/* The patch matrix [n*H*W][row], rows of (ky, kx, channel) padded with zeros; one thread N neighbours of a row. C, K: the
- * channels and the kernel's side where they are known to the compiler, else 0 */
+/* The patch matrix [n*H*W][row], rows of (ky, kx, channel) padded with zeros; one thread N neighbours of a row. C, K:
+ * the channels and the kernel's side where they are known to the compiler, else 0 */
 template <class T, int N, int C, int K>
 __global__ void gather(cu_piece<T, N> *out, const T *x, int h, int w, int c_any, int H, int W, int k_any, int stride,
                        int pad, int row, int64_t n)

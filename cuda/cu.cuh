@@ -35,7 +35,7 @@ enum { CU_MAIN, CU_AHEAD, CU_LANES };
 
 struct cu_backend {
     struct s2_backend base;   /* first */
-    int device, sm_count, cc; /* cc: 80, 86, 89, 90, 100 ... */
+    int device, sm_count, cc; /* cc: 80, 86, 89, 90, 100 ...; of what the code is for, if older */
     struct cu_lane lane[CU_LANES], *now; /* now: where operators go */
     cudaEvent_t encoded, taken;          /* of the last ahead_end: before and behind its copies, steps.cu */
     bool recording; /* the stream is being captured: nothing may allocate or wait */
@@ -127,8 +127,8 @@ template <> __device__ __forceinline__ __nv_bfloat16 cu_to<__nv_bfloat16>(float 
     return __float2bfloat16_rn(x);
 }
 
-/* Erf form. Where the result is rounded to 16 bits, by formula 7.1.26 of Abramowitz and Stegun for erfc(|z|), whose error
- * of 1.5e-7 is far below that rounding. */
+/* Erf form. Where the result is rounded to 16 bits, by formula 7.1.26 of Abramowitz and Stegun for erfc(|z|), whose
+ * error of 1.5e-7 is far below that rounding. */
 template <class T> __device__ __forceinline__ float cu_gelu(float x)
 {
     const float z = fabsf(x) * 0.70710678118654752f, t = __fdividef(1.0f, fmaf(0.3275911f, z, 1.0f));
@@ -197,8 +197,6 @@ static inline int cu_blocks(int64_t n, int per)
 /* linear.cu: a linear layer's weights [out][in] in the activation type and its bias in f32, device memory */
 const void *cu_linear_weight(const struct s2_linear *);
 const float *cu_linear_bias(const struct s2_linear *);
-/* the same weights in the order of mlp.cuh; NULL: no kernel there takes the layer */
-const void *cu_linear_packed(const struct s2_linear *);
 
 /* --- operators, by file; contracts in ops.h */
 /* linear.cu */
@@ -212,14 +210,6 @@ void cu_deconv2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, con
                 struct s2_tensor skip, enum s2_act);
 struct cu_blas *cu_blas_open(struct s2_backend *);
 void cu_blas_close(struct s2_backend *, struct cu_blas *);
-/* mlp.cu: layers with what is around them in one kernel. false: not of this shape, nothing is done. */
-bool cu_mlp_whole(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
-                  const struct s2_linear *fc1, enum s2_act act, const struct s2_linear *fc2);
-/* y (+)= act(fc1(norm(x))); norm may be NULL */
-bool cu_mlp_layer(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
-                  const struct s2_linear *fc1, enum s2_act act, bool accumulate);
-/* New memory with w [out][in], activation type, in the order of those kernels; NULL: none takes it, or a failure. */
-void *cu_mlp_pack(struct s2_backend *, const void *w, int in, int out);
 /* conv.cu */
 void cu_conv_create(struct s2_backend *, struct s2_conv *, const float *w, const float *b);
 void cu_conv_destroy(struct s2_backend *, struct s2_conv *);
@@ -272,12 +262,13 @@ void cu_choose(struct s2_backend *, struct s2_tensor low, struct s2_tensor token
                int first, bool multimask);
 void cu_fill_holes(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int area);
 void cu_video_masks(struct s2_backend *, const struct s2_video_masks *out, struct s2_tensor low);
-/* memory.cu */
+/* bank.cu */
 void cu_memory_mask(struct s2_backend *, struct s2_tensor y, struct s2_tensor low, bool binarize);
 void cu_bank_store(struct s2_backend *, const struct s2_bank *, const int32_t *slot, const int32_t *ptr_slot,
                    struct s2_tensor mem, struct s2_tensor ptr);
 void cu_pointer_positions(struct s2_backend *, struct s2_tensor y, const struct s2_bank_table *,
                           const struct s2_linear *lin);
+/* memory.cu */
 void cu_memory_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, const struct s2_bank *,
                          const struct s2_bank_table *, const struct s2_linear *kproj, const float *pe,
                          const float *tpos, struct s2_tensor ptr_pos, const float *rope);

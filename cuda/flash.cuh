@@ -208,8 +208,8 @@ __device__ __forceinline__ float flash_quad_max(float x)
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/* s becomes exp(scale (s - top)), and shrink what w.o has to be multiplied by for the new top; false: with 1, as for most
- * tiles. scale2 = scale * log2(e) */
+/* s becomes exp(scale (s - top)), and shrink what w.o has to be multiplied by for the new top; false: with 1, as for
+ * most tiles. scale2 = scale * log2(e) */
 template <class B>
 __device__ __forceinline__ bool flash_softmax(flash_state<B> &w, flash_scores_of<B> &s, float scale2,
                                               float (&shrink)[B::MT][2])

@@ -1,14 +1,14 @@
-/* flash_bulk.cuh - attention on Hopper over keys and values laid out in device memory as the tiles of shared memory: one
- * thread brings whole tiles with the copy engine, while warpgroups of 64 queries each multiply and take exponentials at
- * their own pace (Shah et al., FlashAttention-3, 2024). */
+/* flash_bulk.cuh - attention on Hopper over keys and values laid out in device memory as the tiles of shared memory:
+ * one thread brings whole tiles with the copy engine, while warpgroups of 64 queries each multiply and take
+ * exponentials at their own pace (Shah et al., FlashAttention-3, 2024). */
 #ifndef S2_FLASH_BULK_CUH
 #define S2_FLASH_BULK_CUH
 
 #include "flash_block.cuh"
 #include "flash_hopper.cuh"
 
-/* As hopper_blocking, with one warpgroup more, of which a thread issues the copies and which leaves its registers to the
- * others. REGISTERS: what those then have each; the block's whole is fixed by its size at the start. */
+/* As hopper_blocking, with one warpgroup more, of which a thread issues the copies and which leaves its registers to
+ * the others. REGISTERS: what those then have each; the block's whole is fixed by its size at the start. */
 template <class T_, int D_, int DV_, int GROUPS_OF_64, int BN_> struct bulk_blocking {
     static_assert(GROUPS_OF_64 == 2 || GROUPS_OF_64 == 3, "registers are shared out for these");
     using T = T_;
@@ -22,8 +22,8 @@ template <class T_, int D_, int DV_, int GROUPS_OF_64, int BN_> struct bulk_bloc
     static_assert(ROWS * PITCH <= BYTES, "results lie over the operands");
 };
 
-/* Tiles of all problems, each with room for `capacity` tiles: keys [problem][capacity][BN x D], values [..][BN x DV], in core
- * matrices. Values behind the last key are finite. */
+/* Tiles of all problems, each with room for `capacity` tiles: keys [problem][capacity][BN x D], values [..][BN x DV],
+ * in core matrices. Values behind the last key are finite. */
 template <class T> struct bulk_tiles {
     const T *keys, *values;
     int capacity;
@@ -177,7 +177,8 @@ __global__ void __launch_bounds__(B::THREADS, 1)
 #endif
 }
 
-/* Rows of keys and values as tiles, one thread a piece of 16 bytes; block (x, tile, problem). Behind the last key: 0. */
+/* Rows of keys and values as tiles, one thread a piece of 16 bytes; block (x, tile, problem). Behind the last key:
+ * 0. */
 template <class B, class Source>
 __global__ void bulk_tile_rows(Source src, typename B::T *keys, typename B::T *values, int capacity)
 {

@@ -1,7 +1,7 @@
 /* flash_hopper.cuh - attention on Hopper: a warpgroup owns 64 queries and multiplies asynchronously (Shah et al.,
  * FlashAttention-3, 2024). The products of one warpgroup fill the tensor cores while another takes exponentials, and
- * each product of probabilities and values runs under the next tile's scores. The kernel here is for problems whose keys
- * all fit into shared memory, flash_bulk.cuh's for many keys. */
+ * each product of probabilities and values runs under the next tile's scores. The kernel here is for problems whose
+ * keys all fit into shared memory, flash_bulk.cuh's for many keys. */
 #ifndef S2_FLASH_HOPPER_CUH
 #define S2_FLASH_HOPPER_CUH
 
@@ -138,8 +138,8 @@ template <class B, class Source> struct hopper_feed {
 
 #endif
 
-/* Problems of at most STAGES tiles of keys: block (x, 0, z) has query rows from x * ROWS of problem z. Shared memory: the
- * queries, then all keys, then all values. */
+/* Problems of at most STAGES tiles of keys: block (x, 0, z) has query rows from x * ROWS of problem z. Shared memory:
+ * the queries, then all keys, then all values. */
 template <class B, class Source>
 __global__ void __launch_bounds__(B::THREADS, B::BLOCKS) hopper_kernel(Source src, float scale2)
 {

@@ -1,5 +1,5 @@
-/* image.cu - a decoded frame becomes the model's input: 4:2:0 planes made RGB (yuv.c has the arithmetic), Pillow's 8-bit
- * bicubic in its own integer arithmetic, then the normalised levels (spec of both in engine/common.h); all in one
+/* image.cu - a decoded frame becomes the model's input: 4:2:0 planes made RGB (yuv.c has the arithmetic), Pillow's
+ * 8-bit bicubic in its own integer arithmetic, then the normalised levels (spec of both in engine/common.h); all in one
  * kernel. */
 #include <cstdlib>
 #include <cstring>
@@ -228,8 +228,8 @@ __device__ static uchar3 resampled(const uint8_t *from, int step, const int32_t 
     return make_uchar3(clip(r), clip(g), clip(b));
 }
 
-/* What a block makes, and its shared memory: [lines] source lines resampled along, `wide` pixels each, and [chunk] lines of
- * `segment` source pixels. */
+/* What a block makes, and its shared memory: [lines] source lines resampled along, `wide` pixels each, and [chunk]
+ * lines of `segment` source pixels. */
 struct tiling {
     int wide, tall, lines, chunk, segment;
 };
@@ -255,7 +255,8 @@ static struct tiling make_tiling(const struct axis &along, const struct axis &li
     }
 }
 
-/* The first pass goes along lines, the second from line to line: lines are rows, or columns if DOWN_FIRST. y [S][S][3] */
+/* The first pass goes along lines, the second from line to line: lines are rows, or columns if DOWN_FIRST. y
+ * [S][S][3] */
 template <class T, bool DOWN_FIRST>
 __global__ void resample(T *y, const struct head *frame, struct axis along, struct axis lines, const float *level,
                          struct tiling t)

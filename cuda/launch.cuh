@@ -6,12 +6,13 @@
 #include "cu.cuh"
 
 /* First thing in every kernel that cu_launch launches, in all threads: from here on everything launched before is
- * complete, and the next kernel may be set up. */
+ * complete, and the next kernel may be set up: one ahead and no more, or the blocks of many would sit where those of
+ * the image encoder could run. */
 __device__ __forceinline__ void cu_await()
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
     asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 

@@ -73,7 +73,6 @@ struct weights {
     void *w;      /* [out][in], activation type */
     float *bias;  /* [out] */
     void *bias_t; /* [out], activation type: the library wants it in the output's type */
-    void *packed; /* NULL, or w in the order of mlp.cuh */
 };
 
 struct cu_blas *cu_blas_open(struct s2_backend *be)
@@ -225,7 +224,6 @@ void cu_linear_create(struct s2_backend *be, struct s2_linear *l, const float *w
     p->bias_t = to_device(be, b, (size_t)out);
     p->bias = (float *)be->ops->alloc(be, (size_t)out * sizeof *b);
     if (p->bias) be->ops->upload(be, p->bias, b, (size_t)out * sizeof *b);
-    p->packed = cu_mlp_pack(be, p->w, in, out);
     be->ops->sync(be);
 }
 
@@ -234,7 +232,6 @@ void cu_linear_destroy(struct s2_backend *be, struct s2_linear *l)
     struct weights *p = (struct weights *)l->impl;
     if (!p) return;
     be->ops->free(be, p->w), be->ops->free(be, p->bias), be->ops->free(be, p->bias_t);
-    be->ops->free(be, p->packed);
     free(p);
     l->impl = NULL;
 }
@@ -246,10 +243,6 @@ const void *cu_linear_weight(const struct s2_linear *l)
 const float *cu_linear_bias(const struct s2_linear *l)
 {
     return ((const struct weights *)l->impl)->bias;
-}
-const void *cu_linear_packed(const struct s2_linear *l)
-{
-    return ((const struct weights *)l->impl)->packed;
 }
 
 /* ------------------------------------------------------------------ ragged products */
@@ -365,7 +358,7 @@ static void launch_activate(struct s2_backend *be, struct s2_tensor y, const voi
         using piece = cu_piece<T, N>;
         const int64_t n = s2_elements(y) / N;
         activate<T, N><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((piece *)y.data, y.ld / N, (const piece *)x, n,
-                                                                     y.c / N, act, accumulate);
+                                                                         y.c / N, act, accumulate);
     });
     CU_LAUNCHED(be, "an activation");
 }
@@ -374,7 +367,6 @@ void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, co
                enum s2_act act, bool accumulate)
 {
     if (be->skip) return;
-    if (act == S2_ACT_GELU && cu_mlp_layer(be, y, x, NULL, l, act, accumulate)) return;
     if (is_ragged(y, x, l)) {
         if (x.dtype == S2_BF16) {
             launch_ragged<__nv_bfloat16>(be, y, x, l, act, accumulate);
@@ -399,20 +391,18 @@ void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, co
 void cu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
             const struct s2_linear *fc1, enum s2_act act, const struct s2_linear *fc2)
 {
-    if (be->skip || cu_mlp_whole(be, y, x, norm, fc1, act, fc2)) return;
+    if (be->skip) return;
     size_t tokens = (size_t)s2_tokens(x), size = s2_dtype_size(x.dtype);
     size_t first = norm ? cu_rounded(tokens * (size_t)x.c * size) : 0;
     char *scratch = (char *)cu_scratch(be, first + tokens * (size_t)fc1->out * size);
     if (!scratch) return;
     struct s2_tensor normed = x, hidden = x;
-    hidden.data = scratch + first, hidden.c = hidden.ld = fc1->out;
-    if (!cu_mlp_layer(be, hidden, x, norm, fc1, act, false)) {
-        if (norm) {
-            normed.data = scratch, normed.ld = x.c;
-            cu_layer_norm(be, normed, x, norm, S2_ACT_NONE);
-        }
-        cu_linear(be, hidden, normed, fc1, act, false);
+    if (norm) {
+        normed.data = scratch, normed.ld = x.c;
+        cu_layer_norm(be, normed, x, norm, S2_ACT_NONE);
     }
+    hidden.data = scratch + first, hidden.c = hidden.ld = fc1->out;
+    cu_linear(be, hidden, normed, fc1, act, false);
     if (!be->skip) cu_linear(be, y, hidden, fc2, S2_ACT_NONE, true);
 }
 

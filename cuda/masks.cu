@@ -122,8 +122,8 @@ void cu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor tok
  * so is a part of NEAR_AREA + 1 pixels if it is larger. */
 enum { NEAR_AREA = 8, NEAR_ROWS = 2 * NEAR_AREA + 1, HOLES_TALL = 8 };
 
-/* The size of the component of the middle of a window whose background has bits set; one beyond `area` may be said to be
- * any other beyond it. */
+/* The size of the component of the middle of a window whose background has bits set; one beyond `area` may be said to
+ * be any other beyond it. */
 __device__ static int near_size(const uint32_t (&background)[NEAR_ROWS], int area)
 {
     uint32_t found[NEAR_ROWS] = {};

@@ -78,7 +78,8 @@ __device__ __forceinline__ float2 turned(float2 key, float2 turn)
     return make_float2(key.x * turn.x - key.y * turn.y, key.x * turn.y + key.y * turn.x);
 }
 
-/* Where 8 channels of a key or value go: as rows of an entry's capacity (BN 0), or in tiles of BN keys (flash_bulk.cuh). */
+/* Where 8 channels of a key or value go: as rows of an entry's capacity (BN 0), or in tiles of BN keys
+ * (flash_bulk.cuh). */
 template <class T, int BN> struct places {
     T *keys, *values;
     int capacity; /* of an entry: keys, a multiple of BN */
@@ -101,7 +102,8 @@ template <class T, int BN> struct places {
     }
 };
 
-/* The last tile's values behind the last key: 0, whatever its probability of 0 is multiplied with. By one block an entry */
+/* The last tile's values behind the last key: 0, whatever its probability of 0 is multiplied with. By one block an
+ * entry */
 template <class T, int BN> __device__ __forceinline__ void clear_tail(const memories &m, const places<T, BN> &to)
 {
     if constexpr (BN > 0) {
@@ -114,8 +116,8 @@ template <class T, int BN> __device__ __forceinline__ void clear_tail(const memo
     }
 }
 
-/* Tensor cores: 32 tokens x 64 channels times the matrix, 8 warps of 32 output channels each. A thread keeps its part of
- * the matrix and its rotations over the memories. Keys leave through shared memory, where the matrix was. */
+/* Tensor cores: 32 tokens x 64 channels times the matrix, 8 warps of 32 output channels each. A thread keeps its part
+ * of the matrix and its rotations over the memories. Keys leave through shared memory, where the matrix was. */
 template <class T> struct projection {
     static constexpr int TOKENS = 32, THREADS = 256;
     static constexpr int PITCH = 2 * DIM + 16, OUT_PITCH = 2 * KEY + 16; /* bytes of a row */
@@ -353,8 +355,8 @@ static bool attend_flash(struct s2_backend *be, struct s2_tensor y, struct s2_te
     return true;
 }
 
-/* On Hopper a block takes more queries where there are enough of them. Elsewhere 32 query rows a warp, so that each key read
- * from shared memory serves two products; 8 warps, as many as the registers hold. */
+/* On Hopper a block takes more queries where there are enough of them. Elsewhere 32 query rows a warp, so that each key
+ * read from shared memory serves two products; 8 warps, as many as the registers hold. */
 template <class T> static void attend(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q, const memories &m)
 {
     const bool many = q.n * q.h * q.w >= 2048;

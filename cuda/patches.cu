@@ -2,8 +2,8 @@
  * the positions (hieradet.py PatchEmbed, Hiera._get_pos_embed).
  *
  * The products are m16n8k16 on tensor cores. A row of the kernel is 21 neighbouring numbers of a row of the picture; 24
- * are taken, one in front and two behind with weights of 0, so that a patch's first number lies at a multiple of 8 bytes
- * and no number of a pair in another row. */
+ * are taken, one in front and two behind with weights of 0, so that a patch's first number lies at a multiple of 8
+ * bytes and no number of a pair in another row. */
 #include "flash.cuh"
 
 namespace patches

@@ -1,5 +1,5 @@
-/* compose.c - the patch embedding and the steps of the mask decoder as the operators they are made of: what they mean, and
- * how a backend does them that has no kernel of its own for the case. */
+/* compose.c - the patch embedding and the steps of the mask decoder as the operators they are made of: what they mean,
+ * and how a backend does them that has no kernel of its own for the case. */
 #include "ops.h"
 
 void s2_compose_patch_embed(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *conv,

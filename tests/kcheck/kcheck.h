@@ -151,7 +151,8 @@ struct kc_attended {
 void kc_attention_bound(double *bound, const double *q, const struct kc_attended *);
 
 /* cases, by file */
-void check_preprocess(void), check_conv(void), check_patch_embed(void), check_max_pool2(void), check_upsample2_add(void);
+void check_preprocess(void), check_conv(void), check_patch_embed(void), check_max_pool2(void),
+    check_upsample2_add(void);
 void check_linear(void), check_layer_norm(void), check_mlp(void), check_add(void), check_rope(void), check_take(void),
     check_concat(void), check_scatter(void);
 void check_attention(void), check_window_attention(void);
@@ -161,8 +162,8 @@ void check_token_attention(void), check_token_to_image(void), check_token_mlp(vo
     check_token_heads(void), check_upscaled_masks(void);
 void check_memory_mask(void), check_bank_store(void), check_pointer_positions(void), check_memory_attention(void);
 
-/* bench.c: KC_BENCH times a call of the tested backend; bytes are inputs and outputs, each once. On a device, calls in a
- * row as a program, which is replayed. bench_ops.c: the shapes of SAM 2.1 tiny at 1024, and some of other models. */
+/* bench.c: KC_BENCH times a call of the tested backend; bytes are inputs and outputs, each once. On a device, calls in
+ * a row as a program, which is replayed. bench_ops.c: the shapes of SAM 2.1 tiny at 1024, and some of other models. */
 void bench_operators(void);
 void bench_decoder(void); /* of the mask decoder, bench_decoder.c */
 bool kc_bench_wants(const char *op);
