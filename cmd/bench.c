@@ -41,9 +41,8 @@ static const char summary[] =
     "Usage: sam2track bench [-m MODEL | --random NAME] [options]\n"
     "\n"
     "Tracks discs through a made-up clip of 960x540 and prints times as JSON lines: a line 'setup', one for each\n"
-    "'stage' and for the whole 'frame' (median, least and most milliseconds), and a line 'end'. A GPU computes a "
-    "frame\n"
-    "while the results of the one before are fetched, and times its stages only with --stages, one frame at a time.\n";
+    "'stage' and for the whole 'frame' (median, least and most milliseconds), and a line 'end'. A GPU tracks a frame\n"
+    "while it encodes the next one, and times its stages only with --stages, one frame at a time.\n";
 static const char notes[] = "Examples:\n"
                             "  sam2track bench --random tiny\n"
                             "  sam2track bench -m sam2.1_hiera_large.pt --size 512 --objects 4\n";
