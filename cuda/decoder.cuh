@@ -110,13 +110,6 @@ __device__ __forceinline__ void dec_store(float *to, int pitch, int first, const
 
 /* ------------------------------------------------------------------ tokens */
 
-/* What was written before may be read from here on, and the kernel behind this one may be set up: no sooner, or the
- * blocks of all that follow would wait where others could run. */
-__device__ __forceinline__ void dec_await()
-{
-    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
-}
-
 /* One of DEC_THREADS pieces of t tokens of 256 channels, zeros behind them; and what is added to it, if plus */
 template <class T> struct dec_tokens {
     cu_piece<T, 8> x, plus;
@@ -208,7 +201,7 @@ template <int SLOTS> __device__ __forceinline__ float dec_given(const float (*pa
 
 /* ------------------------------------------------------------------ launches */
 
-/* Launches a kernel that calls dec_await before it reads what others have written, and weights before that. false: the
+/* Launches a kernel that calls cu_await before it reads what others have written, and weights before that. false: the
  * device cannot run it, with clusters of `cluster` blocks that have `shared` bytes each, and nothing is done. */
 template <class... P>
 static bool dec_launch(struct s2_backend *be, void (*kernel)(P...), dim3 grid, int cluster, int threads, size_t shared,

@@ -112,7 +112,7 @@ template <class T> __global__ void __launch_bounds__(UP_THREADS, 1) masks_kernel
     const dec_sums bias2 = dec_start(a.up2.b, warp % 8 * 16, 4 * UP_C0, lane);
     const float2 weight = *(const float2 *)(a.norm.weight + c1 + pair);
     const float2 shift = *(const float2 *)(a.norm.bias + c1 + pair);
-    dec_await();
+    cu_await();
 
     for (int tile = blockIdx.x * UP_TOKENS; tile < tokens; tile += gridDim.x * UP_TOKENS) {
         const int mine = threadIdx.x / 32, piece = threadIdx.x % 32 * 8;

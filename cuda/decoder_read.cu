@@ -54,7 +54,7 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) read_kernel
     dec_sums s = dec_start(a.q.b, warp * HEAD_D, DEC_INNER, lane);
     const dec_channel channel = dec_channel_of(a.norm, a.out.b);
     const float value_bias = a.v.b[rank % S2_DECODER_HEADS * HEAD_D + threadIdx.x % HEAD_D];
-    dec_await();
+    cu_await();
 
     const int tiles = (a.pixels + READ_TILE - 1) / READ_TILE,
               count = rank < tiles ? (tiles - rank - 1) / READ_RANKS + 1 : 0;

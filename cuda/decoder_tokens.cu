@@ -35,7 +35,7 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) self_kernel
     for (int i = 0; i < 2; i++) dec_fetch(out[i], a.out.w + head * SELF_D, DEC_C, (2 * warp + i) * 16, DEC_C, lane);
     const dec_channel channel = dec_channel_of(a.norm, a.out.b);
     dec_sums s = dec_start(b, first, DEC_C, lane);
-    dec_await();
+    cu_await();
 
     const dec_tokens<T> x(a.x + entry, a.prompt ? a.prompt + entry : NULL, a.t);
     x.sum().put(at), x.put(value);
@@ -130,7 +130,7 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) mlp_kernel(
         dec_fetch(out[i], a.fc2.w + rank * MLP_SHARE, MLP_HIDDEN, (2 * warp + i) * 16, DEC_C, lane);
     dec_sums s = dec_start(a.fc1.b, first, MLP_HIDDEN, lane);
     const dec_channel channel = dec_channel_of(a.norm, a.fc2.b);
-    dec_await();
+    cu_await();
 
     dec_tokens<T>(tokens, NULL, a.t).put(x);
     __syncthreads();
@@ -211,7 +211,7 @@ template <class T> __global__ void __launch_bounds__(HEAD_THREADS, 1) heads_kern
     dec_fetch(w2[0], last, DEC_C, warp * 16, h.out, lane);
     dec_sums s = dec_start(h.layer[0].b, first, DEC_C, lane);
     const dec_sums bias = dec_start(h.layer[1].b, first, DEC_C, lane);
-    dec_await();
+    cu_await();
 
     for (int i = threadIdx.x; i < DEC_TOKENS * DEC_C / 8; i += HEAD_THREADS) {
         const int e = i / 32, piece = i % 32;

@@ -46,7 +46,7 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) write_kerne
         m.plus[threadIdx.x] = a.out.b[threadIdx.x];
         m.weight[threadIdx.x] = a.norm.weight[threadIdx.x], m.shift[threadIdx.x] = a.norm.bias[threadIdx.x];
         if (threadIdx.x < DEC_INNER) m.query[threadIdx.x] = a.q.b[threadIdx.x];
-        dec_await();
+        cu_await();
 
         const dec_tokens<T> x(tokens, a.prompt + entry * a.t * DEC_C, a.t); /* soon needed, so asked for first */
         tile_fetch<WRITE_TILE>(m.raw, m.key, (const T *)image, a.pe, blockIdx.x * WRITE_TILE, a.pixels);
