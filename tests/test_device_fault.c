@@ -50,6 +50,30 @@ static void step_wait(struct s2_backend *be, uint64_t step)
     cr_expect_eq(step, waited++);
 }
 
+/* What runs ahead of a step, and the copies that hand it over. */
+static int ahead, handed_over;
+
+static void ahead_begin(struct s2_backend *be)
+{
+    (void)be;
+    cr_expect_eq(ahead++, 0, "nothing runs ahead of what runs ahead");
+}
+
+static void ahead_end(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
+{
+    cr_expect_eq(--ahead, 0);
+    cr_expect(n > 0 && n <= S2_MAX_AHEAD);
+    if (be->skip) return;
+    for (int i = 0; i < n; i++) {
+        const size_t bytes = (size_t)s2_elements(to[i]) * s2_dtype_size(to[i].dtype);
+        cr_expect_neq(to[i].data, from[i].data, "the encoder writes where a step reads");
+        cr_expect_eq(s2_elements(from[i]), s2_elements(to[i]));
+        memcpy(to[i].data, from[i].data, bytes);
+        memset(from[i].data, 0xff, bytes); /* not a number: read no more */
+    }
+    handed_over++;
+}
+
 static void must(enum s2_status status, const struct s2_err *err)
 {
     cr_assert_eq(status, S2_OK, "%s", err->text);
@@ -82,8 +106,11 @@ static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int p
 
     cr_assert(r->device.backend = s2_cpu_open(0, S2_F32, &err), "%s", err.text);
     cpu = r->device.backend->ops, ops = *cpu, ops.video_masks = video_masks, calls_left = good;
-    begun = waited = 0, most_in_flight = 0;
-    if (behind) ops.step_begin = step_begin, ops.step_end = step_end, ops.step_wait = step_wait;
+    begun = waited = 0, most_in_flight = ahead = handed_over = 0;
+    if (behind) {
+        ops.step_begin = step_begin, ops.step_end = step_end, ops.step_wait = step_wait;
+        ops.ahead_begin = ahead_begin, ops.ahead_end = ahead_end;
+    }
     r->device.backend->ops = &ops;
     *config = fix_config();
     config->width = r->info.width, config->height = r->info.height;
@@ -194,6 +221,7 @@ Test(device_fault, steps_in_flight_give_the_same_results)
     char *at_once = results_of(false, &n[0]), *behind = results_of(true, &n[1]);
     cr_expect_eq(begun, CLIP_FRAMES);
     cr_expect_eq(waited, CLIP_FRAMES);
+    cr_expect_eq(handed_over, CLIP_FRAMES - 2, "features of %d frames, the first 2 have no object", handed_over);
     cr_expect_eq(most_in_flight, S2_MAX_IN_FLIGHT, "at most %d steps were in flight", most_in_flight);
     cr_assert_eq(n[0], n[1]);
     cr_expect_arr_eq(at_once, behind, n[0]);
