@@ -18,29 +18,6 @@ static bool by_product(const struct s2_conv *c)
     return c->groups == 1 && c->out >= 16 && c->k * c->k * c->in > 64;
 }
 
-/* n floats of the host in new device memory of the activation type */
-static void *to_device(struct s2_backend *be, const float *host, size_t n)
-{
-    const size_t bytes = n * s2_dtype_size(be->act);
-    void *dev = be->ops->alloc(be, bytes), *converted = malloc(bytes);
-    if (!converted) s2_backend_fail(be, S2_E_DEVICE, "out of memory while loading the model");
-    if (dev && converted) {
-        CU_BY_TYPE(be->act, T, for (size_t i = 0; i < n; i++)((T *)converted)[i] = (T)host[i]);
-        be->ops->upload(be, dev, converted, bytes);
-        be->ops->sync(be);
-    }
-    free(converted);
-    return dev;
-}
-
-static float *bias_to_device(struct s2_backend *be, const float *b, int out)
-{
-    float *dev = (float *)be->ops->alloc(be, (size_t)out * sizeof *b);
-    if (dev) be->ops->upload(be, dev, b, (size_t)out * sizeof *b);
-    be->ops->sync(be);
-    return dev;
-}
-
 static void pack_patches(struct s2_backend *be, struct conv_weights *p, const struct s2_conv *c, const float *w,
                          const float *b)
 {
@@ -51,8 +28,8 @@ static void pack_patches(struct s2_backend *be, struct conv_weights *p, const st
         return;
     }
     cu_patches_pack(c, packed, w);
-    p->patches = to_device(be, packed, cells);
-    p->bias = bias_to_device(be, b, c->out);
+    p->patches = cu_to_device(be, packed, cells);
+    p->bias = cu_floats_to_device(be, b, (size_t)c->out);
     free(packed);
 }
 
@@ -88,9 +65,8 @@ void cu_conv_create(struct s2_backend *be, struct s2_conv *c, const float *w, co
         cu_linear_create(be, &p->product, packed, b, p->patch, c->out);
         if (be->act != S2_F32 && cu_patches_take(c)) pack_patches(be, p, c, w, b);
     } else {
-        size_t bytes = (size_t)c->out * (size_t)row * sizeof *packed;
-        if ((p->w = (float *)be->ops->alloc(be, bytes))) be->ops->upload(be, p->w, packed, bytes);
-        p->bias = bias_to_device(be, b, c->out);
+        p->w = cu_floats_to_device(be, packed, (size_t)c->out * (size_t)row);
+        p->bias = cu_floats_to_device(be, b, (size_t)c->out);
     }
     free(packed);
 }

@@ -101,6 +101,18 @@ static inline size_t cu_rounded(size_t bytes)
         }                                                                                                              \
     } while (0)
 
+/* The same for operators of 16-bit activations alone */
+#define CU_BY_HALF(dtype, T, ...)                                                                                      \
+    do {                                                                                                               \
+        if ((dtype) == S2_BF16) {                                                                                      \
+            using T = __nv_bfloat16;                                                                                   \
+            __VA_ARGS__;                                                                                               \
+        } else {                                                                                                       \
+            using T = __half;                                                                                          \
+            __VA_ARGS__;                                                                                               \
+        }                                                                                                              \
+    } while (0)
+
 __device__ __forceinline__ float cu_f32(float x)
 {
     return x;
@@ -194,7 +206,11 @@ static inline int cu_blocks(int64_t n, int per)
     return (int)((n + per - 1) / per);
 }
 
-/* linear.cu: a linear layer's weights [out][in] in the activation type and its bias in f32, device memory */
+/* linear.cu: n floats of the host in new device memory, of the activation type or as they are; NULL: a failure, which
+ * is recorded */
+void *cu_to_device(struct s2_backend *, const float *host, size_t n);
+float *cu_floats_to_device(struct s2_backend *, const float *host, size_t n);
+/* a linear layer's weights [out][in] in the activation type and its bias in f32, device memory */
 const void *cu_linear_weight(const struct s2_linear *);
 const float *cu_linear_bias(const struct s2_linear *);
 

@@ -208,19 +208,10 @@ static bool dec_launch(struct s2_backend *be, void (*kernel)(P...), dim3 grid, i
                        P... arguments)
 {
     if (cu_of(be)->cc != 90 || !cu_of(be)->awaits) return false;
-    cudaLaunchAttribute attribute[2] = {};
-    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[0].val.programmaticStreamSerializationAllowed = 1;
-    attribute[1].id = cudaLaunchAttributeClusterDimension;
-    attribute[1].val.clusterDim.x = (unsigned)cluster;
-    attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid, config.blockDim = dim3((unsigned)threads), config.dynamicSmemBytes = shared;
-    config.stream = cu_stream(be), config.attrs = attribute, config.numAttrs = cluster > 1 ? 2 : 1;
     cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (e == cudaSuccess && cluster > 8)
         e = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    if (e == cudaSuccess) e = cudaLaunchKernelEx(&config, kernel, arguments...);
+    if (e == cudaSuccess) e = cu_try_launch(be, kernel, grid, cluster, (unsigned)threads, shared, arguments...);
     if (e != cudaSuccess) cudaGetLastError(); /* dealt with */
     return e == cudaSuccess;
 }
@@ -241,18 +232,6 @@ static inline dec_norm dec_norm_of(const struct s2_norm *n)
 {
     return dec_norm{n->weight, n->bias, n->eps};
 }
-
-/* By the 16-bit type */
-#define DEC_BY_TYPE(dtype, T, ...)                                                                                     \
-    do {                                                                                                               \
-        if ((dtype) == S2_BF16) {                                                                                      \
-            using T = __nv_bfloat16;                                                                                   \
-            __VA_ARGS__;                                                                                               \
-        } else {                                                                                                       \
-            using T = __half;                                                                                          \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
-    } while (0)
 
 /* A layer's weights in the activation type and its bias */
 template <class T> struct dec_linear {

@@ -147,17 +147,6 @@ __device__ __forceinline__ void cross_values(float (&o)[N][4], const T *p, const
     }
 }
 
-/* Over the four threads that have a row */
-__device__ __forceinline__ float quad_max(float v)
-{
-    v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
-    return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
-}
-__device__ __forceinline__ float quad_sum(float v)
-{
-    return cu_lanes_sum<4>(v);
-}
-
 #endif
 
 template <class T> struct cross_args {

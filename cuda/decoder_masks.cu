@@ -215,7 +215,7 @@ void cu_upscaled_masks(struct s2_backend *be, struct s2_tensor masks, struct s2_
                       cu_whole(s1) && cu_whole(s0) && hyper.w == UP_MASKS && s1.n == 1 && s0.n == 1 &&
                       dec_is(up1, DEC_C, 4 * UP_C1) && dec_is(up2, UP_C1, 4 * UP_C0) && (size_t)masks.data % 16 == 0;
     const int tiles = cu_blocks(image.h * image.w, UP_TOKENS), most = cu_of(be)->sm_count / image.n;
-    DEC_BY_TYPE(image.dtype, T, {
+    CU_BY_HALF(image.dtype, T, {
         const masks_args<T> a = {(float *)masks.data,
                                  (const T *)hyper.data,
                                  (const T *)image.data,

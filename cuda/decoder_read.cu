@@ -96,7 +96,7 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) read_kernel
         }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            most[r] = quad_max(most[r]);
+            most[r] = flash_quad_max(most[r]);
             if (lane % 4 == 0) m.top[half][mine + 8 * r] = most[r];
         }
         __syncthreads();
@@ -122,7 +122,7 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) read_kernel
     /* the means of the pixels, then the layer of values on them: a head a warp */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        sum[r] = quad_sum(sum[r]);
+        sum[r] = cu_lanes_sum<4>(sum[r]);
         if (lane % 4 == 0) m.sum[half][mine + 8 * r] = sum[r], m.top[half][mine + 8 * r] = top[r];
     }
     __syncthreads();
@@ -188,7 +188,7 @@ void cu_token_to_image(struct s2_backend *be, struct s2_tensor tokens, struct s2
     if (be->skip) return;
     const bool fits = cross_takes(tokens, prompt, image, pe, p);
     const int stages = image.h * image.w > READ_TILE * READ_RANKS ? 2 : 1;
-    DEC_BY_TYPE(tokens.dtype, T, {
+    CU_BY_HALF(tokens.dtype, T, {
         const cross_args<T> a = cross_of<T>(tokens, prompt, image, pe, p, norm);
         const size_t bytes = sizeof(read_memory<T>) - (2 - stages) * sizeof(read_tile<T>);
         const dim3 grid((unsigned)(tokens.n * READ_RANKS));

@@ -88,7 +88,7 @@ void cu_token_attention(struct s2_backend *be, struct s2_tensor y, struct s2_ten
     const bool fits = dec_takes(x) && dec_takes(y) && (!prompt.data || dec_takes(prompt)) &&
                       dec_is(&p->q, DEC_C, DEC_C) && dec_is(&p->k, DEC_C, DEC_C) && dec_is(&p->v, DEC_C, DEC_C) &&
                       dec_is(&p->out, DEC_C, DEC_C);
-    DEC_BY_TYPE(x.dtype, T, {
+    CU_BY_HALF(x.dtype, T, {
         const self_args<T> a = {(const T *)x.data,         (const T *)prompt.data,  (T *)y.data,
                                 dec_linear_of<T>(&p->q),   dec_linear_of<T>(&p->k), dec_linear_of<T>(&p->v),
                                 dec_linear_of<T>(&p->out), dec_norm_of(norm),       x.w};
@@ -158,7 +158,7 @@ void cu_token_mlp(struct s2_backend *be, struct s2_tensor tokens, const struct s
 {
     if (be->skip) return;
     const bool fits = dec_takes(tokens) && dec_is(fc1, DEC_C, MLP_HIDDEN) && dec_is(fc2, MLP_HIDDEN, DEC_C);
-    DEC_BY_TYPE(tokens.dtype, T, {
+    CU_BY_HALF(tokens.dtype, T, {
         const mlp_args<T> a = {(T *)tokens.data, dec_linear_of<T>(fc1), dec_linear_of<T>(fc2), dec_norm_of(norm),
                                tokens.w};
         const dim3 grid((unsigned)(tokens.n * MLP_RANKS));
@@ -288,7 +288,7 @@ void cu_token_heads(struct s2_backend *be, int n_heads, const struct s2_head *he
 {
     if (be->skip) return;
     const bool fits = tokens.dtype != S2_F32 && tokens.c == DEC_C && cu_whole(tokens) && n_heads <= S2_MAX_HEADS;
-    DEC_BY_TYPE(tokens.dtype, T, {
+    CU_BY_HALF(tokens.dtype, T, {
         const head_args<T> a = fits ? heads_of<T>(n_heads, head, tokens) : head_args<T>{};
         const dim3 grid((unsigned)(n_heads * HEAD_RANKS), (unsigned)cu_blocks(tokens.n, DEC_TOKENS));
         if (a.x && dec_launch(be, heads_kernel<T>, grid, HEAD_RANKS, HEAD_THREADS, 0, a)) return;

@@ -88,9 +88,9 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) write_kerne
             for (int r = 0; r < 2; r++) {
                 float x = token < a.t ? (p[i][2 * r] + m.bias[row]) * scale2 : -INFINITY;
                 float y = token + 1 < a.t ? (p[i][2 * r + 1] + m.bias[row + 1]) * scale2 : -INFINITY;
-                const float top = quad_max(fmaxf(x, y));
+                const float top = flash_quad_max(fmaxf(x, y));
                 x = flash_exp2(x - top), y = flash_exp2(y - top);
-                const float f = 1 / quad_sum(x + y);
+                const float f = 1 / cu_lanes_sum<4>(x + y);
                 *(uint32_t *)(m.share + (mine + 8 * r) * SHARE_PITCH + row) = flash_pack<T>(x * f, y * f);
             }
         }
@@ -111,7 +111,7 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) write_kerne
         }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            sum[r] = quad_sum(sum[r]);
+            sum[r] = cu_lanes_sum<4>(sum[r]);
             if (lane % 4 == 0) m.sum[quarter][mine + 8 * r] = sum[r];
         }
         __syncthreads();
@@ -124,7 +124,7 @@ template <class T> __global__ void __launch_bounds__(DEC_THREADS, 1) write_kerne
 #pragma unroll
                 for (int e = 2 * r; e < 2 * r + 2; e++) o[i][e] -= mean, square[r] = fmaf(o[i][e], o[i][e], square[r]);
             }
-            square[r] = quad_sum(square[r]);
+            square[r] = cu_lanes_sum<4>(square[r]);
             if (lane % 4 == 0) m.square[quarter][row] = square[r];
         }
         __syncthreads();
@@ -162,7 +162,7 @@ void cu_image_to_token(struct s2_backend *be, struct s2_tensor image, struct s2_
     const bool fits = cross_takes(tokens, prompt, image, pe, p);
     const int tiles = cu_blocks(image.h * image.w, WRITE_TILE), most = cu_of(be)->sm_count / image.n;
     const int clusters = cu_blocks(tiles < most || most < 1 ? tiles : most, WRITE_RANKS);
-    DEC_BY_TYPE(tokens.dtype, T, {
+    CU_BY_HALF(tokens.dtype, T, {
         const cross_args<T> a = cross_of<T>(tokens, prompt, image, pe, p, norm);
         const dim3 grid((unsigned)(clusters * WRITE_RANKS), (unsigned)image.n);
         if (fits && dec_launch(be, write_kernel<T>, grid, WRITE_RANKS, DEC_THREADS, sizeof(write_memory<T>), a)) return;

@@ -173,14 +173,6 @@ static inline flash_partial flash_partial_at(void *scratch, int splits, int64_t 
     return flash_partial{(float *)scratch, (float2 *)((float *)scratch + (int64_t)splits * rows * dv)};
 }
 
-/* The most shared memory a block may ask for. */
-static inline int flash_shared_limit(struct s2_backend *be, const char *what)
-{
-    int bytes = 0;
-    cu_ok(be, cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, cu_of(be)->device), what);
-    return bytes;
-}
-
 template <class Source>
 static void flash_launch_merge(struct s2_backend *be, const Source &src, flash_partial part, int splits, int problems,
                                int queries, const char *what)
@@ -192,12 +184,10 @@ static void flash_launch_merge(struct s2_backend *be, const Source &src, flash_p
     CU_LAUNCHED(be, what);
 }
 
-/* Allows the kernel its shared memory; false: the device cannot run it, or a failure is recorded. */
+/* As cu_allow_shared */
 template <class B, class Source> static bool flash_fits(struct s2_backend *be, const char *what)
 {
-    if (B::BYTES > flash_shared_limit(be, what)) return false;
-    return cu_ok(
-        be, cudaFuncSetAttribute(flash_kernel<B, Source>, cudaFuncAttributeMaxDynamicSharedMemorySize, B::BYTES), what);
+    return cu_allow_shared(be, flash_kernel<B, Source>, B::BYTES, what);
 }
 
 /* Into how many parts flash_launch should split the keys; after flash_fits. */

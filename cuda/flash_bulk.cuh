@@ -202,12 +202,10 @@ __global__ void bulk_tile_rows(Source src, typename B::T *keys, typename B::T *v
 
 /* ------------------------------------------------------------------ launches */
 
-/* Allows the kernel its shared memory; false: the device cannot run it, or a failure is recorded. */
+/* As cu_allow_shared */
 template <class B, class Source> static bool bulk_fits(struct s2_backend *be, const char *what)
 {
-    if (cu_of(be)->cc != 90 || B::BYTES > flash_shared_limit(be, what)) return false;
-    return cu_ok(
-        be, cudaFuncSetAttribute(bulk_kernel<B, Source>, cudaFuncAttributeMaxDynamicSharedMemorySize, B::BYTES), what);
+    return cu_of(be)->cc == 90 && cu_allow_shared(be, bulk_kernel<B, Source>, B::BYTES, what);
 }
 
 template <class B> static int bulk_splits(struct s2_backend *be, int problems, int queries, int keys, int dv)

@@ -196,8 +196,7 @@ template <> void convert<__nv_bfloat16>(__nv_bfloat16 *out, const float *in, siz
     for (size_t i = 0; i < n; i++) out[i] = __float2bfloat16_rn(in[i]);
 }
 
-/* n floats of the host in new device memory of the activation type */
-static void *to_device(struct s2_backend *be, const float *host, size_t n)
+void *cu_to_device(struct s2_backend *be, const float *host, size_t n)
 {
     void *dev = be->ops->alloc(be, n * s2_dtype_size(be->act)), *packed = malloc(n * s2_dtype_size(be->act) + 1);
     if (!packed) s2_backend_fail(be, S2_E_DEVICE, "out of memory while loading the model");
@@ -207,6 +206,14 @@ static void *to_device(struct s2_backend *be, const float *host, size_t n)
         be->ops->sync(be);
     }
     free(packed);
+    return dev;
+}
+
+float *cu_floats_to_device(struct s2_backend *be, const float *host, size_t n)
+{
+    float *dev = (float *)be->ops->alloc(be, n * sizeof *host);
+    if (dev) be->ops->upload(be, dev, host, n * sizeof *host);
+    be->ops->sync(be);
     return dev;
 }
 
@@ -220,11 +227,9 @@ void cu_linear_create(struct s2_backend *be, struct s2_linear *l, const float *w
         return;
     }
     l->impl = p;
-    p->w = to_device(be, w, (size_t)in * (size_t)out);
-    p->bias_t = to_device(be, b, (size_t)out);
-    p->bias = (float *)be->ops->alloc(be, (size_t)out * sizeof *b);
-    if (p->bias) be->ops->upload(be, p->bias, b, (size_t)out * sizeof *b);
-    be->ops->sync(be);
+    p->w = cu_to_device(be, w, (size_t)in * (size_t)out);
+    p->bias_t = cu_to_device(be, b, (size_t)out);
+    p->bias = cu_floats_to_device(be, b, (size_t)out);
 }
 
 void cu_linear_destroy(struct s2_backend *be, struct s2_linear *l)
@@ -358,7 +363,7 @@ static void launch_activate(struct s2_backend *be, struct s2_tensor y, const voi
         using piece = cu_piece<T, N>;
         const int64_t n = s2_elements(y) / N;
         activate<T, N><<<cu_blocks(n, 256), 256, 0, cu_stream(be)>>>((piece *)y.data, y.ld / N, (const piece *)x, n,
-                                                                         y.c / N, act, accumulate);
+                                                                     y.c / N, act, accumulate);
     });
     CU_LAUNCHED(be, "an activation");
 }
@@ -368,11 +373,7 @@ void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, co
 {
     if (be->skip) return;
     if (is_ragged(y, x, l)) {
-        if (x.dtype == S2_BF16) {
-            launch_ragged<__nv_bfloat16>(be, y, x, l, act, accumulate);
-        } else {
-            launch_ragged<__half>(be, y, x, l, act, accumulate);
-        }
+        CU_BY_HALF(x.dtype, T, launch_ragged<T>(be, y, x, l, act, accumulate));
         return;
     }
     bool fused = act == S2_ACT_NONE || (act == S2_ACT_RELU && !accumulate);

@@ -168,11 +168,9 @@ void cu_patch_embed(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
         return;
     }
     const float *bias = cu_conv_bias(c);
-    CU_BY_TYPE(x.dtype, T, {
-        if constexpr (sizeof(T) == 2) {
-            if (c->out == 96) launch<T, 96>(be, y, x, weights, bias, pos);
-            if (c->out == 112) launch<T, 112>(be, y, x, weights, bias, pos);
-            if (c->out == 144) launch<T, 144>(be, y, x, weights, bias, pos);
-        }
+    CU_BY_HALF(x.dtype, T, {
+        if (c->out == 96) launch<T, 96>(be, y, x, weights, bias, pos);
+        if (c->out == 112) launch<T, 112>(be, y, x, weights, bias, pos);
+        if (c->out == 144) launch<T, 144>(be, y, x, weights, bias, pos);
     });
 }

@@ -141,19 +141,18 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) small_windows(Source src, 
     flash_store(w, src, 0, q, lane);
 }
 
-/* false: the device has too little shared memory, or a failure is recorded */
+/* false: the device has too little shared memory */
 template <class B, int WARPS, int BLOCKS, class Source>
 static bool launch_small(struct s2_backend *be, const Source &src, int problems)
 {
     constexpr int bytes = WARPS * B::ONE_TILE_BYTES;
     const char *what = "window_attention";
     auto kernel = small_windows<B, WARPS, BLOCKS, Source>;
-    if (bytes > flash_shared_limit(be, what)) return false;
-    if (!cu_ok(be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), what))
-        return false;
+    if (!cu_allow_shared(be, kernel, bytes, what)) return be->skip;
     cu_launch(be, kernel, cu_blocks(problems, WARPS), 32 * WARPS, bytes, src, problems,
               FLASH_LOG2E / sqrtf((float)src.d));
-    return CU_LAUNCHED(be, what);
+    CU_LAUNCHED(be, what);
+    return true;
 }
 
 /* One window attention, as the launches need it. */
@@ -166,12 +165,12 @@ template <class B, class Source> static bool attend_whole(struct s2_backend *be,
 {
     const char *what = "window_attention";
     auto kernel = hopper_kernel<B, Source>;
-    if (cu_of(be)->cc != 90 || l.keys > B::STAGES * B::BN || B::BYTES > flash_shared_limit(be, what)) return false;
-    if (!cu_ok(be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, B::BYTES), what))
-        return true;
+    if (cu_of(be)->cc != 90 || l.keys > B::STAGES * B::BN) return false;
+    if (!cu_allow_shared(be, kernel, B::BYTES, what)) return be->skip;
     cu_launch(be, kernel, dim3(cu_blocks(l.queries, B::ROWS), 1, l.problems), B::THREADS, B::BYTES, src,
               FLASH_LOG2E / sqrtf((float)src.d));
-    return CU_LAUNCHED(be, what), true;
+    CU_LAUNCHED(be, what);
+    return true;
 }
 
 template <class T, int D>

@@ -51,18 +51,26 @@ void s2_compose_token_attention(struct s2_backend *be, struct s2_tensor y, struc
     be->ops->layer_norm(be, y, y, norm, S2_ACT_NONE);
 }
 
+/* x = norm(x + A(x + at_x, y + at_y, y)) */
+static void attend_across(struct s2_backend *be, struct s2_tensor x, struct s2_tensor at_x, struct s2_tensor y,
+                          struct s2_tensor at_y, const struct s2_projections *p, const struct s2_norm *norm,
+                          struct s2_tensor room)
+{
+    int64_t used = 0;
+    if (be->skip) return;
+    struct s2_tensor query = in_room(room, &used, x.n, x.w, x.c);
+    struct s2_tensor key = in_room(room, &used, y.n, y.w, y.c);
+    be->ops->add(be, query, x, at_x, 1.0f);
+    be->ops->add(be, key, y, at_y, 1.0f);
+    attend(be, p, x, query, key, y, true, room, used);
+    be->ops->layer_norm(be, x, x, norm, S2_ACT_NONE);
+}
+
 void s2_compose_token_to_image(struct s2_backend *be, struct s2_tensor tokens, struct s2_tensor prompt,
                                struct s2_tensor image, struct s2_tensor pe, const struct s2_projections *p,
                                const struct s2_norm *norm, struct s2_tensor room)
 {
-    int64_t used = 0;
-    if (be->skip) return;
-    struct s2_tensor query = in_room(room, &used, tokens.n, tokens.w, tokens.c);
-    struct s2_tensor key = in_room(room, &used, image.n, image.w, image.c);
-    be->ops->add(be, query, tokens, prompt, 1.0f);
-    be->ops->add(be, key, image, pe, 1.0f);
-    attend(be, p, tokens, query, key, image, true, room, used);
-    be->ops->layer_norm(be, tokens, tokens, norm, S2_ACT_NONE);
+    attend_across(be, tokens, prompt, image, pe, p, norm, room);
 }
 
 void s2_compose_token_mlp(struct s2_backend *be, struct s2_tensor tokens, const struct s2_linear *fc1,
@@ -77,14 +85,7 @@ void s2_compose_image_to_token(struct s2_backend *be, struct s2_tensor image, st
                                struct s2_tensor tokens, struct s2_tensor prompt, const struct s2_projections *p,
                                const struct s2_norm *norm, struct s2_tensor room)
 {
-    int64_t used = 0;
-    if (be->skip) return;
-    struct s2_tensor key = in_room(room, &used, tokens.n, tokens.w, tokens.c);
-    struct s2_tensor query = in_room(room, &used, image.n, image.w, image.c);
-    be->ops->add(be, key, tokens, prompt, 1.0f);
-    be->ops->add(be, query, image, pe, 1.0f);
-    attend(be, p, image, query, key, tokens, true, room, used);
-    be->ops->layer_norm(be, image, image, norm, S2_ACT_NONE);
+    attend_across(be, image, pe, tokens, prompt, p, norm, room);
 }
 
 void s2_compose_token_heads(struct s2_backend *be, int n_heads, const struct s2_head *head, struct s2_tensor tokens,
