@@ -213,6 +213,8 @@ float *cu_floats_to_device(struct s2_backend *, const float *host, size_t n);
 /* a linear layer's weights [out][in] in the activation type and its bias in f32, device memory */
 const void *cu_linear_weight(const struct s2_linear *);
 const float *cu_linear_bias(const struct s2_linear *);
+/* the same weights in the order of mlp.cuh; NULL: no kernel there takes the layer */
+const void *cu_linear_packed(const struct s2_linear *);
 
 /* --- operators, by file; contracts in ops.h */
 /* linear.cu */
@@ -226,6 +228,14 @@ void cu_deconv2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, con
                 struct s2_tensor skip, enum s2_act);
 struct cu_blas *cu_blas_open(struct s2_backend *);
 void cu_blas_close(struct s2_backend *, struct cu_blas *);
+/* mlp.cu: layers with what is around them in one kernel. false: not of this shape, nothing is done. */
+bool cu_mlp_whole(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
+                  const struct s2_linear *fc1, enum s2_act act, const struct s2_linear *fc2);
+/* y (+)= act(fc1(norm(x))); norm may be NULL */
+bool cu_mlp_layer(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
+                  const struct s2_linear *fc1, enum s2_act act, bool accumulate);
+/* New memory with w [out][in], activation type, in the order of those kernels; NULL: none takes it, or a failure. */
+void *cu_mlp_pack(struct s2_backend *, const void *w, int in, int out);
 /* conv.cu */
 void cu_conv_create(struct s2_backend *, struct s2_conv *, const float *w, const float *b);
 void cu_conv_destroy(struct s2_backend *, struct s2_conv *);

@@ -73,6 +73,7 @@ struct weights {
     void *w;      /* [out][in], activation type */
     float *bias;  /* [out] */
     void *bias_t; /* [out], activation type: the library wants it in the output's type */
+    void *packed; /* NULL, or w in the order of mlp.cuh */
 };
 
 struct cu_blas *cu_blas_open(struct s2_backend *be)
@@ -230,6 +231,8 @@ void cu_linear_create(struct s2_backend *be, struct s2_linear *l, const float *w
     p->w = cu_to_device(be, w, (size_t)in * (size_t)out);
     p->bias_t = cu_to_device(be, b, (size_t)out);
     p->bias = cu_floats_to_device(be, b, (size_t)out);
+    p->packed = cu_mlp_pack(be, p->w, in, out);
+    be->ops->sync(be);
 }
 
 void cu_linear_destroy(struct s2_backend *be, struct s2_linear *l)
@@ -237,6 +240,7 @@ void cu_linear_destroy(struct s2_backend *be, struct s2_linear *l)
     struct weights *p = (struct weights *)l->impl;
     if (!p) return;
     be->ops->free(be, p->w), be->ops->free(be, p->bias), be->ops->free(be, p->bias_t);
+    be->ops->free(be, p->packed);
     free(p);
     l->impl = NULL;
 }
@@ -248,6 +252,10 @@ const void *cu_linear_weight(const struct s2_linear *l)
 const float *cu_linear_bias(const struct s2_linear *l)
 {
     return ((const struct weights *)l->impl)->bias;
+}
+const void *cu_linear_packed(const struct s2_linear *l)
+{
+    return ((const struct weights *)l->impl)->packed;
 }
 
 /* ------------------------------------------------------------------ ragged products */
@@ -372,6 +380,7 @@ void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, co
                enum s2_act act, bool accumulate)
 {
     if (be->skip) return;
+    if (act == S2_ACT_GELU && cu_mlp_layer(be, y, x, NULL, l, act, accumulate)) return;
     if (is_ragged(y, x, l)) {
         CU_BY_HALF(x.dtype, T, launch_ragged<T>(be, y, x, l, act, accumulate));
         return;
@@ -392,18 +401,20 @@ void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, co
 void cu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
             const struct s2_linear *fc1, enum s2_act act, const struct s2_linear *fc2)
 {
-    if (be->skip) return;
+    if (be->skip || cu_mlp_whole(be, y, x, norm, fc1, act, fc2)) return;
     size_t tokens = (size_t)s2_tokens(x), size = s2_dtype_size(x.dtype);
     size_t first = norm ? cu_rounded(tokens * (size_t)x.c * size) : 0;
     char *scratch = (char *)cu_scratch(be, first + tokens * (size_t)fc1->out * size);
     if (!scratch) return;
     struct s2_tensor normed = x, hidden = x;
-    if (norm) {
-        normed.data = scratch, normed.ld = x.c;
-        cu_layer_norm(be, normed, x, norm, S2_ACT_NONE);
-    }
     hidden.data = scratch + first, hidden.c = hidden.ld = fc1->out;
-    cu_linear(be, hidden, normed, fc1, act, false);
+    if (!cu_mlp_layer(be, hidden, x, norm, fc1, act, false)) {
+        if (norm) {
+            normed.data = scratch, normed.ld = x.c;
+            cu_layer_norm(be, normed, x, norm, S2_ACT_NONE);
+        }
+        cu_linear(be, hidden, normed, fc1, act, false);
+    }
     if (!be->skip) cu_linear(be, y, hidden, fc2, S2_ACT_NONE, true);
 }
 
