@@ -185,11 +185,38 @@ __global__ void direct(T *y, const T *x, const float *wt, const float *bias, str
     y[i] = cu_to<T>(cu_act<T>(sum, act));
 }
 
+/* What follows a convolution: a norm over the channels if scale is not NULL, then act. */
+struct finish {
+    const float *scale, *shift;
+    float eps;
+    enum s2_act act;
+};
+
+template <class T, int OUT>
+__device__ __forceinline__ cu_piece<T, OUT> finished(float (&v)[OUT], const struct finish &f)
+{
+    cu_piece<T, OUT> to;
+    if (f.scale) {
+        float mean = 0, square = 0;
+#pragma unroll
+        for (int o = 0; o < OUT; o++) mean += v[o];
+        mean /= OUT;
+#pragma unroll
+        for (int o = 0; o < OUT; o++) square += (v[o] - mean) * (v[o] - mean);
+        const float scale = rsqrtf(square / OUT + f.eps);
+#pragma unroll
+        for (int o = 0; o < OUT; o++) v[o] = (v[o] - mean) * scale * f.scale[o] + f.shift[o];
+    }
+#pragma unroll
+    for (int o = 0; o < OUT; o++) to.v[o] = cu_to<T>(cu_act<T>(v[o], f.act));
+    return to;
+}
+
 /* Kernels of 3 x 3, on a mask's way to a memory: one thread a pixel and all of its OUT outputs, its inputs on
  * their way at once, the weights in shared memory */
 template <class T, int C, int OUT>
 __global__ void narrow(cu_piece<T, OUT> *y, const cu_piece<T, C> *x, const float *wt, const float *bias,
-                       struct geometry g, enum s2_act act, int64_t n)
+                       struct geometry g, struct finish f, int64_t n)
 {
     cu_await();
     constexpr int K = 3;
@@ -215,10 +242,7 @@ __global__ void narrow(cu_piece<T, OUT> *y, const cu_piece<T, C> *x, const float
 #pragma unroll
         for (int o = 0; o < OUT; o++) sum[o] = fmaf(v, weight[t * OUT + o], sum[o]);
     }
-    cu_piece<T, OUT> to;
-#pragma unroll
-    for (int o = 0; o < OUT; o++) to.v[o] = cu_to<T>(cu_act<T>(sum[o], act));
-    y[i] = to;
+    y[i] = finished<T>(sum, f);
 }
 
 /* Depthwise, stride 1: one thread two channels of STRIP neighbouring pixels, whose inputs it reads once a row; a block
@@ -269,26 +293,48 @@ __global__ void __launch_bounds__(128 * STRIP_ROWS, 2)
     }
 }
 
+static bool is_narrow(const struct s2_conv *c)
+{
+    return c->groups == 1 && c->k == 3 && ((c->in == 1 && c->out == 4) || (c->in == 4 && c->out == 16));
+}
+
+static struct geometry geometry_of(struct s2_tensor y, struct s2_tensor x, const struct s2_conv *c)
+{
+    return {x.h, x.w, x.c, c->in / c->groups, y.h, y.w, y.c, c->k, c->stride, c->pad};
+}
+
+/* norm NULL: none */
+static void launch_narrow(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *c,
+                          const struct s2_norm *norm, enum s2_act act)
+{
+    const struct conv_weights *p = (const struct conv_weights *)c->impl;
+    const struct geometry g = geometry_of(y, x, c);
+    const struct finish f = {norm ? norm->weight : NULL, norm ? norm->bias : NULL, norm ? norm->eps : 0, act};
+    const int64_t pixels = s2_tokens(y);
+    const int blocks = cu_blocks(pixels, 128);
+    CU_BY_TYPE(y.dtype, T, {
+        if (c->out == 4)
+            cu_launch(be, narrow<T, 1, 4>, blocks, 128, 0, (cu_piece<T, 4> *)y.data, (const cu_piece<T, 1> *)x.data,
+                      p->w, p->bias, g, f, pixels);
+        else
+            cu_launch(be, narrow<T, 4, 16>, blocks, 128, 0, (cu_piece<T, 16> *)y.data, (const cu_piece<T, 4> *)x.data,
+                      p->w, p->bias, g, f, pixels);
+    });
+    CU_LAUNCHED(be, "a convolution");
+}
+
 static void launch_direct(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *c,
                           enum s2_act act)
 {
     const struct conv_weights *p = (const struct conv_weights *)c->impl;
-    const struct geometry g = {x.h, x.w, x.c, c->in / c->groups, y.h, y.w, y.c, c->k, c->stride, c->pad};
-    const bool small = c->groups == 1 && c->k == 3;
-    const int64_t pixels = s2_tokens(y), n = s2_elements(y);
-    cudaStream_t stream = cu_stream(be);
+    const struct geometry g = geometry_of(y, x, c);
+    const int64_t n = s2_elements(y);
     CU_BY_TYPE(y.dtype, T, {
         if (g.per == 1 && g.out == g.c && g.k == 7 && g.stride == 1 && g.c % 2 == 0) {
             const int tiles = cu_blocks(g.W, STRIP) * cu_blocks(g.H, STRIP_ROWS);
             const dim3 grid((unsigned)cu_blocks(g.c / 2, 128), (unsigned)tiles, (unsigned)y.n);
             cu_launch(be, depthwise<T, 7>, grid, dim3(128, STRIP_ROWS), 0, (cu_piece<T, 2> *)y.data,
                       (const cu_piece<T, 2> *)x.data, (const float2 *)p->w, (const float2 *)p->bias, g, act);
-        } else if (small && g.c == 1 && g.out == 4) {
-            cu_launch(be, narrow<T, 1, 4>, cu_blocks(pixels, 128), 128, 0, (cu_piece<T, 4> *)y.data,
-                      (const cu_piece<T, 1> *)x.data, p->w, p->bias, g, act, pixels);
-        } else if (small && g.c == 4 && g.out == 16) {
-            cu_launch(be, narrow<T, 4, 16>, cu_blocks(pixels, 128), 128, 0, (cu_piece<T, 16> *)y.data,
-                      (const cu_piece<T, 4> *)x.data, p->w, p->bias, g, act, pixels);
         } else {
             cu_launch(be, direct<T>, cu_blocks(n, 256), 256, 0, (T *)y.data, (const T *)x.data, p->w, p->bias, g, act,
                       n);
@@ -297,12 +343,16 @@ static void launch_direct(struct s2_backend *be, struct s2_tensor y, struct s2_t
     CU_LAUNCHED(be, "a convolution");
 }
 
-/* ------------------------------------------------------------------ the operator */
+/* ------------------------------------------------------------------ the operators */
 
 void cu_conv(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *c, enum s2_act act)
 {
     if (be->skip) return;
     const struct conv_weights *p = (const struct conv_weights *)c->impl;
+    if (is_narrow(c)) {
+        launch_narrow(be, y, x, c, NULL, act);
+        return;
+    }
     if (!p->product.impl) {
         launch_direct(be, y, x, c, act);
         return;
@@ -311,4 +361,15 @@ void cu_conv(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, cons
     patches.c = patches.ld = p->patch;
     if (!(patches.data = cu_scratch(be, (size_t)s2_elements(patches) * s2_dtype_size(x.dtype)))) return;
     if (launch_gather(be, patches, x, c)) cu_linear(be, y, patches, &p->product, act, false);
+}
+
+void cu_conv_norm(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *c,
+                  const struct s2_norm *norm, enum s2_act act)
+{
+    if (be->skip) return;
+    if (is_narrow(c)) {
+        launch_narrow(be, y, x, c, norm, act);
+    } else {
+        s2_compose_conv_norm(be, y, x, c, norm, act);
+    }
 }

@@ -240,6 +240,8 @@ void *cu_mlp_pack(struct s2_backend *, const void *w, int in, int out);
 void cu_conv_create(struct s2_backend *, struct s2_conv *, const float *w, const float *b);
 void cu_conv_destroy(struct s2_backend *, struct s2_conv *);
 void cu_conv(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *, enum s2_act);
+void cu_conv_norm(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
+                  const struct s2_norm *, enum s2_act);
 const void *cu_conv_patches(const struct s2_conv *); /* what patches.cu packed, device memory; NULL: nothing */
 const float *cu_conv_bias(const struct s2_conv *);   /* device memory */
 /* patches.cu */

@@ -1,6 +1,14 @@
-/* compose.c - the patch embedding and the steps of the mask decoder as the operators they are made of: what they mean,
- * and how a backend does them that has no kernel of its own for the case. */
+/* compose.c - convolutions with what follows them and the steps of the mask decoder as the operators they are made of:
+ * what they mean, and how a backend does them that has no kernel of its own for the case. */
 #include "ops.h"
+
+void s2_compose_conv_norm(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *conv,
+                          const struct s2_norm *norm, enum s2_act act)
+{
+    if (be->skip) return;
+    be->ops->conv(be, y, x, conv, S2_ACT_NONE);
+    be->ops->layer_norm(be, y, y, norm, act);
+}
 
 void s2_compose_patch_embed(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *conv,
                             struct s2_tensor pos)

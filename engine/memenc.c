@@ -13,8 +13,7 @@ void s2i_memory_encoder_forward(const struct s2_model *m, struct s2i_workspace *
     struct s2_tensor z = mask;
     for (int i = 0, side = m->S / 2; i < 4; i++, side /= 2) {
         struct s2_tensor next = s2i_act(ws, n, side, side, e->down[i].out);
-        OP(be, conv, next, z, &e->down[i], S2_ACT_NONE);
-        OP(be, layer_norm, next, next, &e->down_norm[i], S2_ACT_GELU);
+        OP(be, conv_norm, next, z, &e->down[i], &e->down_norm[i], S2_ACT_GELU);
         z = next;
     }
     struct s2_tensor y = s2i_act(ws, n, m->G, m->G, S2_MODEL_DIM), r = s2i_act(ws, n, m->G, m->G, S2_MODEL_DIM);

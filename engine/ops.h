@@ -168,6 +168,9 @@ struct s2_ops {
     void (*preprocess)(struct s2_backend *, struct s2_tensor y, const struct s2_image *frame);
     /* y [n,h',w',out] = act(conv(x) + bias), zero padding */
     void (*conv)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *, enum s2_act);
+    /* y = act(norm(conv(x) + bias)), the norm over the channels of a place (sam2_utils.py LayerNorm2d) */
+    void (*conv_norm)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
+                      const struct s2_norm *, enum s2_act);
     /* y = conv(x) + bias + pos, y and pos [1,h',w',out] (hieradet.py PatchEmbed, Hiera._get_pos_embed) */
     void (*patch_embed)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
                         struct s2_tensor pos);
@@ -322,6 +325,8 @@ struct s2_backend *s2_plain_open(struct s2_err *err);
  * come. */
 struct s2_backend *s2_cpu_open(int threads, enum s2_dtype precision, struct s2_err *err);
 /* compose.c: operators of s2_ops as others of the same backend */
+void s2_compose_conv_norm(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
+                          const struct s2_norm *, enum s2_act);
 void s2_compose_patch_embed(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
                             struct s2_tensor pos);
 void s2_compose_token_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, struct s2_tensor prompt,

@@ -83,6 +83,7 @@ static const struct s2_ops ops = {
     .close = cpu_close,
     .preprocess = cpu_preprocess,
     .conv = cpu_conv,
+    .conv_norm = s2_compose_conv_norm,
     .patch_embed = s2_compose_patch_embed,
     .max_pool2 = cpu_max_pool2,
     .upsample2_add = cpu_upsample2_add,

@@ -45,6 +45,7 @@ static const struct s2_ops ops = {
     .close = plain_close,
     .preprocess = plain_preprocess,
     .conv = plain_conv,
+    .conv_norm = s2_compose_conv_norm,
     .patch_embed = s2_compose_patch_embed,
     .max_pool2 = plain_max_pool2,
     .upsample2_add = plain_upsample2_add,

@@ -102,12 +102,12 @@ void check_preprocess(void)
     preprocess(333, 1001, 1024, EDGES, 0);
 }
 
-static double *conv_bound(struct kc_tensor x, struct s2_tensor y, const struct kc_conv *conv, enum s2_act act)
+/* What the convolution gives before anything follows, and how far off a backend may be. */
+static void conv_sums(struct kc_tensor x, struct s2_tensor y, const struct kc_conv *conv, double *value, double *error)
 {
     const struct s2_conv *d = &conv->on[KC_ORACLE];
     const struct s2_tensor *v = &x.on[KC_ORACLE];
     const int fan = d->in / d->groups;
-    double *bound = kc_scratch((size_t)s2_elements(y), sizeof *bound);
     for (int64_t i = 0; i < s2_elements(y); i++) {
         const int o = (int)(i % y.c), column = (int)(i / y.c % y.w), row = (int)(i / y.c / y.w % y.h);
         const int n = (int)(i / y.c / y.w / y.h);
@@ -122,9 +122,8 @@ static double *conv_bound(struct kc_tensor x, struct s2_tensor y, const struct k
                 size += fabs(term);
             }
         }
-        bound[i] = kc_act_pass_bound(sum, kc_dot_bound(fan * d->k * d->k) * size, act);
+        value[i] = sum, error[i] = kc_dot_bound(fan * d->k * d->k) * size;
     }
-    return bound;
 }
 
 static void conv(int n, int h, int w, int in, int out, int k, int stride, int pad, int groups, enum s2_act act)
@@ -134,8 +133,12 @@ static void conv(int n, int h, int w, int in, int out, int k, int stride, int pa
     struct kc_conv c = kc_conv(in, out, k, stride, pad, groups);
     struct kc_tensor x = kc_noise(n, h, w, in, 1);
     struct kc_tensor y = kc_poison(n, (h + 2 * pad - k) / stride + 1, (w + 2 * pad - k) / stride + 1, out);
+    const int64_t cells = s2_elements(y.on[KC_ORACLE]);
+    double *sum = kc_scratch((size_t)cells, sizeof *sum), *bound = kc_scratch((size_t)cells, sizeof *bound);
+    conv_sums(x, y.on[KC_ORACLE], &c, sum, bound);
+    for (int64_t i = 0; i < cells; i++) bound[i] = kc_act_pass_bound(sum[i], bound[i], act);
     KC_EACH(s) KC_RUN(s, conv, y.on[s], x.on[s], &c.on[s], act);
-    kc_close(y, conv_bound(x, y.on[KC_ORACLE], &c, act));
+    kc_close(y, bound);
     kc_conv_free(&c);
     kc_end();
 }
@@ -171,12 +174,11 @@ static void patch_embed(int h, int w, int in, int out, int k, int stride, int pa
     struct kc_conv c = kc_conv(in, out, k, stride, pad, 1);
     const int H = (h + 2 * pad - k) / stride + 1, W = (w + 2 * pad - k) / stride + 1;
     struct kc_tensor x = kc_noise(1, h, w, in, 1), pos = kc_noise(1, H, W, out, 1), y = kc_poison(1, H, W, out);
+    const int cells = H * W * out;
+    double *sum = kc_scratch((size_t)cells, sizeof *sum), *bound = kc_scratch((size_t)cells, sizeof *bound);
+    conv_sums(x, y.on[KC_ORACLE], &c, sum, bound);
+    for (int i = 0; i < cells; i++) bound[i] += kc_store_bound(sum[i]);
     KC_EACH(s) KC_RUN(s, patch_embed, y.on[s], x.on[s], &c.on[s], pos.on[s]);
-    double *bound = conv_bound(x, y.on[KC_ORACLE], &c, S2_ACT_NONE);
-    for (int i = 0; i < H * W * out; i++) {
-        const double sum = (double)((const float *)y.on[KC_ORACLE].data)[i];
-        bound[i] += kc_store_bound(fabs(sum) + fabs((double)kc_value(pos, i / out, i % out)));
-    }
     kc_close(y, bound);
     kc_conv_free(&c);
     kc_end();
@@ -192,6 +194,48 @@ void check_patch_embed(void)
     patch_embed(64, 64, 3, 48, 7, 4, 3);
     patch_embed(33, 29, 3, 24, 7, 4, 3);
     patch_embed(20, 20, 5, 16, 3, 2, 1);
+}
+
+/* The convolution's result may be rounded before its norm. z, the normed values, move by the errors of all channels. */
+static void conv_norm(int n, int h, int w, int in, int out, int k, int stride, int pad, enum s2_act act)
+{
+    kc_begin("%dx[%d,%d,%d] -> %d, %dx%d stride %d pad %d, activation %d", n, h, w, in, out, k, k, stride, pad, act);
+    struct kc_conv c = kc_conv(in, out, k, stride, pad, 1);
+    struct kc_norm norm = kc_norm(out, 1e-6f);
+    struct kc_tensor x = kc_noise(n, h, w, in, 1);
+    struct kc_tensor y = kc_poison(n, (h + 2 * pad - k) / stride + 1, (w + 2 * pad - k) / stride + 1, out);
+    const int64_t cells = s2_elements(y.on[KC_ORACLE]);
+    double *sum = kc_scratch((size_t)cells, sizeof *sum), *error = kc_scratch((size_t)cells, sizeof *error);
+    double *bound = kc_scratch((size_t)cells, sizeof *bound);
+    conv_sums(x, y.on[KC_ORACLE], &c, sum, error);
+    for (int64_t first = 0; first < cells; first += out) {
+        const double *v = sum + first;
+        double *e = error + first, mean = 0, size = 0, square = 0, shift = 0, stretch = 0;
+        for (int i = 0; i < out; i++) e[i] += kc_store_bound(v[i]), mean += v[i] / out, size += fabs(v[i]) / out;
+        for (int i = 0; i < out; i++) square += (v[i] - mean) * (v[i] - mean) / out;
+        const double scale = 1 / sqrt(square + 1e-6);
+        for (int i = 0; i < out; i++) shift += e[i] / out, stretch += fabs(v[i] - mean) * scale * e[i] / out;
+        for (int i = 0; i < out; i++) {
+            const double weight = fabs((double)norm.weight[i]), z = fabs(v[i] - mean) * scale;
+            const double own = kc_sum_bound(out) * ((fabs(v[i]) + size) * scale * weight + fabs((double)norm.bias[i]));
+            bound[first + i] = kc_act_bound(1.1 * weight * scale * (e[i] + shift + z * stretch) + own, act);
+        }
+    }
+    KC_EACH(s) KC_RUN(s, conv_norm, y.on[s], x.on[s], &c.on[s], &norm.on[s], act);
+    kc_close(y, bound);
+    kc_conv_free(&c);
+    kc_end();
+}
+
+void check_conv_norm(void)
+{
+    conv_norm(1, 64, 64, 1, 4, 3, 2, 1, S2_ACT_GELU);
+    conv_norm(3, 18, 10, 1, 4, 3, 2, 1, S2_ACT_GELU);
+    conv_norm(2, 32, 32, 4, 16, 3, 2, 1, S2_ACT_GELU);
+    conv_norm(1, 9, 7, 4, 16, 3, 1, 1, S2_ACT_NONE);
+    conv_norm(2, 16, 16, 16, 64, 3, 2, 1, S2_ACT_GELU);
+    conv_norm(1, 8, 8, 64, 256, 3, 2, 1, S2_ACT_RELU);
+    conv_norm(1, 12, 12, 4, 8, 3, 2, 1, S2_ACT_GELU);
 }
 
 static void max_pool2(int n, int h, int w, int c)

@@ -151,7 +151,8 @@ struct kc_attended {
 void kc_attention_bound(double *bound, const double *q, const struct kc_attended *);
 
 /* cases, by file */
-void check_preprocess(void), check_conv(void), check_patch_embed(void), check_max_pool2(void),
+void check_preprocess(void), check_conv(void), check_conv_norm(void), check_patch_embed(void),
+    check_max_pool2(void),
     check_upsample2_add(void);
 void check_linear(void), check_layer_norm(void), check_mlp(void), check_add(void), check_rope(void), check_take(void),
     check_concat(void), check_scatter(void);

@@ -15,6 +15,7 @@ static const struct {
 } operators[] = {
     {"preprocess", check_preprocess},
     {"conv", check_conv},
+    {"conv_norm", check_conv_norm},
     {"patch_embed", check_patch_embed},
     {"max_pool2", check_max_pool2},
     {"upsample2_add", check_upsample2_add},
