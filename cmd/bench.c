@@ -143,12 +143,14 @@ static enum s2_status open_session(struct bench *b, struct s2_err *err)
                                              .max_points = 1,
                                              .fill_hole_area = 8,
                                              .time_stages = b->stages,
+                                             .pairs = true,
                                              .late = S2_LATE_REFINE};
     return s2_session_open(&b->session, b->model, &config, err);
 }
 
-/* Completes the oldest step in flight; times are from one completion to the next. */
-static enum s2_status collect(struct bench *b, int frame, double *last, struct s2_err *err)
+/* Completes the oldest step in flight. A frame's time is the mean of two from one completion to the next: devices take
+ * frames in pairs. last: of the last two completions */
+static enum s2_status collect(struct bench *b, int frame, double last[2], struct s2_err *err)
 {
     const char *const *names;
     const double *total;
@@ -156,8 +158,8 @@ static enum s2_status collect(struct bench *b, int frame, double *last, struct s
     const enum s2_status status = s2_session_collect(b->session, err);
     if (status) return status;
     const double now = s2_now();
-    b->seconds[MAX_STAGES * b->frames + frame] = now - *last;
-    *last = now;
+    b->seconds[MAX_STAGES * b->frames + frame] = (now - last[1]) / (frame ? 2 : 1);
+    last[1] = last[0], last[0] = now;
     if (frame == 0) b->first_mask_seconds = cmd_process_seconds();
     for (int s = 0; s < n && s < MAX_STAGES; s++) {
         b->seconds[s * b->frames + frame] = total[s] - b->stage_total[s];
@@ -170,17 +172,18 @@ static enum s2_status run_frames(struct bench *b, struct s2_err *err)
 {
     const int depth = b->stages ? 1 : s2_session_depth(b->session),
               pictures = b->frames < MAX_PICTURES ? b->frames : MAX_PICTURES;
-    double last = s2_now();
+    double last[2] = {s2_now(), s2_now()};
     int collected = 0;
     for (int frame = 0; frame < b->frames; frame++) {
         const struct s2_step_result result = {.bit_stride = (WIDTH + 7) / 8,
                                               .object = b->results + frame % S2_MAX_IN_FLIGHT * b->n_objects};
-        enum s2_status status = s2_session_submit(b->session, &b->pictures[frame % pictures], b->prompts,
+        const struct s2_image *after = frame + 1 < b->frames ? &b->pictures[(frame + 1) % pictures] : NULL;
+        enum s2_status status = s2_session_submit(b->session, &b->pictures[frame % pictures], after, b->prompts,
                                                   frame == 0 ? b->n_objects : 0, &result, err);
         if (status) return status;
         const int stay = frame + 1 < b->frames ? depth - 1 : 0;
         while (s2_session_in_flight(b->session) > stay)
-            if ((status = collect(b, collected++, &last, err))) return status;
+            if ((status = collect(b, collected++, last, err))) return status;
     }
     return S2_OK;
 }

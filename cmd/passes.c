@@ -81,8 +81,9 @@ static enum s2_status preview(struct cmd_run *r, struct fmt_record *record, int 
     return status;
 }
 
-/* Prompts and the model's step, which is in flight then. number: for the taps. */
-static enum s2_status submit(struct cmd_run *r, struct fmt_record *record, int number, struct s2_err *err)
+/* Prompts and the model's step, which is in flight then. number: for the taps; after: the frame behind, or NULL. */
+static enum s2_status submit(struct cmd_run *r, struct fmt_record *record, const struct fmt_record *after, int number,
+                             struct s2_err *err)
 {
     struct cmd_flight *f = &r->flight[r->submitted % S2_MAX_IN_FLIGHT];
     *f = (struct cmd_flight){.record = record, .results = f->results, .number = number};
@@ -91,7 +92,8 @@ static enum s2_status submit(struct cmd_run *r, struct fmt_record *record, int n
     struct s2_step_result result = {.bit_stride = record->object[0].bits.stride, .object = f->results};
     if (r->o.png || r->o.overlay) result.owner = record->owner;
     for (size_t i = 0; i < r->o.prompts.n_objects; i++) f->results[i].bits = record->object[i].bits.data;
-    status = s2_session_submit(r->session, &record->frame.image, r->schedule.now, f->n_prompts, &result, err);
+    status = s2_session_submit(r->session, &record->frame.image, after ? &after->frame.image : NULL, r->schedule.now,
+                               f->n_prompts, &result, err);
     if (status) return status;
     r->submitted++;
     r->steps++;
@@ -119,7 +121,7 @@ static enum s2_status collect(struct cmd_run *r, int *present, struct s2_err *er
 
 static enum s2_status step(struct cmd_run *r, struct fmt_record *record, int number, int *present, struct s2_err *err)
 {
-    const enum s2_status status = submit(r, record, number, err);
+    const enum s2_status status = submit(r, record, NULL, number, err);
     return status ? status : collect(r, present, err);
 }
 
@@ -187,10 +189,10 @@ static enum s2_status look(struct cmd_run *r, enum cmd_pass which, const struct 
 }
 
 /* How many steps may stay in flight. None where nothing is to be done meanwhile: the next frame is not there yet. */
-static int may_stay(const struct cmd_run *r)
+static int may_stay(const struct cmd_run *r, const struct fmt_record *after)
 {
     const int n_prompts = r->flight[(r->submitted - 1) % S2_MAX_IN_FLIGHT].n_prompts;
-    if (r->taps || n_prompts > 0 || !fmt_video_ready(r->video)) return 0;
+    if (r->taps || n_prompts > 0 || (!after && !fmt_video_ready(r->video))) return 0;
     return s2_session_depth(r->session) - 1;
 }
 
@@ -213,26 +215,44 @@ static enum s2_status deliver(struct cmd_run *r, int stay, struct cmd_progress *
     return first;
 }
 
+/* A record with the next frame; NULL: there is none, or an output failed, which finish() tells. */
+static struct fmt_record *read_frame(struct cmd_run *r, bool *ended, enum s2_status *status, struct s2_err *err)
+{
+    struct fmt_record *record = fmt_outputs_take(r->outputs);
+    bool got = false;
+    if (!record) return NULL;
+    *status = fmt_video_next(r->video, &record->frame, &got, err);
+    if (*status == S2_OK && got) return record;
+    fmt_outputs_return(r->outputs, record);
+    *ended = *status == S2_OK;
+    return NULL;
+}
+
 /* A frame is decoded and its results are handed out while the device computes the next one. */
 static enum s2_status go_forward(struct cmd_run *r, int64_t expected, struct s2_err *err)
 {
     struct cmd_progress progress;
-    struct s2_err last = {0};
-    enum s2_status status = S2_OK;
-    bool got = true;
+    struct s2_err of_step = {0}, last = {0};
+    enum s2_status status = S2_OK, step = S2_OK;
+    bool ended = false;
     cmd_progress_start(&progress, progress_mode(&r->o), "track", expected, (int)r->o.prompts.n_objects);
-    while (!status && got && !cmd_interrupted()) {
-        struct fmt_record *record = fmt_outputs_take(r->outputs);
-        if (!record) break; // an output failed; finish() says which
-        status = fmt_video_next(r->video, &record->frame, &got, err);
-        const bool went = !status && got && !(status = submit(r, record, r->steps, err));
-        if (!went) fmt_outputs_return(r->outputs, record);
-        if (went) status = deliver(r, may_stay(r), &progress, err);
+    struct fmt_record *record = read_frame(r, &ended, &status, err);
+    while (record && !step && !cmd_interrupted()) {
+        struct fmt_record *after = r->pairs ? read_frame(r, &ended, &status, err) : NULL;
+        step = submit(r, record, after, r->steps, &of_step);
+        if (step)
+            fmt_outputs_return(r->outputs, record);
+        else
+            step = deliver(r, may_stay(r, after), &progress, &of_step);
+        record = after;
+        if (!record && !step && !status && !ended) record = read_frame(r, &ended, &status, err);
     }
+    if (record) fmt_outputs_return(r->outputs, record);
     const enum s2_status left = deliver(r, 0, &progress, &last);
-    if (!status && left) status = left, *err = last;
+    if (!step && left) step = left, of_step = last;
+    if (step) status = step, *err = of_step;
     cmd_progress_end(&progress, r->finished);
-    if (!status && !got && !cmd_interrupted()) status = cmd_schedule_end(&r->schedule, err);
+    if (!status && ended && !cmd_interrupted()) status = cmd_schedule_end(&r->schedule, err);
     return status;
 }
 

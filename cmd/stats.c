@@ -15,15 +15,15 @@ void cmd_stats_start(struct cmd_stats *s)
 {
     s->first_mask_seconds = -1;
     s->frames = 0;
-    s->start = s->end = s->last_frame = s2_now();
+    s->start = s->end = s->last[0] = s->last[1] = s2_now();
 }
 
 void cmd_stats_frame(struct cmd_stats *s, bool has_object)
 {
     const double now = s2_now();
     if (has_object && s->first_mask_seconds < 0) s->first_mask_seconds = cmd_process_seconds();
-    s->frame_seconds[s->frames % CMD_STATS_WINDOW] = now - s->last_frame;
-    s->last_frame = s->end = now;
+    s->frame_seconds[s->frames % CMD_STATS_WINDOW] = (now - s->last[1]) / (s->frames ? 2 : 1);
+    s->last[1] = s->last[0], s->last[0] = s->end = now;
     s->frames++;
 }
 

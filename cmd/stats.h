@@ -8,12 +8,13 @@
 enum { CMD_STATS_WINDOW = 256 };
 
 struct cmd_stats {
-    double model_seconds;                   /* loading the model */
-    double first_mask_seconds;              /* from the start of the process; < 0: no mask yet */
-    double start, end;                      /* s2_now() at the first and after the last frame */
-    int64_t frames;                         /* tracked */
-    double frame_seconds[CMD_STATS_WINDOW]; /* of the last frames, a ring */
-    double last_frame;                      /* s2_now() when the last frame was finished */
+    double model_seconds;      /* loading the model */
+    double first_mask_seconds; /* from the start of the process; < 0: no mask yet */
+    double start, end;         /* s2_now() at the first and after the last frame */
+    int64_t frames;            /* tracked */
+    double
+        frame_seconds[CMD_STATS_WINDOW]; /* of the last frames, a ring: means of two, as devices take them in pairs */
+    double last[2];                      /* s2_now() when the last two frames were finished */
 };
 
 void cmd_stats_start(struct cmd_stats *);

@@ -22,7 +22,7 @@ struct cu_staging {
     size_t size;
     cudaEvent_t sent;
 };
-enum { CU_STAGINGS = 3 };
+enum { CU_STAGINGS = 4 };
 
 /* A stream, and what its operators need to themselves: those of two lanes run side by side. */
 struct cu_lane {
@@ -40,7 +40,7 @@ struct cu_backend {
     cudaEvent_t encoded, taken;          /* of the last ahead_end: before and behind its copies, steps.cu */
     bool recording; /* the stream is being captured: nothing may allocate or wait */
     bool awaits;    /* kernels may be set up before the one before is done, launch.cuh */
-    uint8_t *frame; /* staged picture, device memory, image.cu */
+    uint8_t *frame; /* staged pictures, device memory, image.cu */
     size_t frame_size;
     struct cu_staging staging[CU_STAGINGS];
     uint64_t staged; /* frames so far */
@@ -251,7 +251,7 @@ bool cu_patches_take(const struct s2_conv *);    /* there is a kernel for it in 
 size_t cu_patches_cells(const struct s2_conv *); /* numbers of the packed weights */
 void cu_patches_pack(const struct s2_conv *, float *to, const float *w); /* w as conv_create has it */
 /* image.cu */
-void cu_stage_image(struct s2_backend *, const struct s2_image *);
+void cu_stage_images(struct s2_backend *, int n, const struct s2_image *);
 void cu_staging_free(struct cu_backend *);
 /* steps.cu: see s2_ops */
 uint64_t cu_step_begin(struct s2_backend *);
@@ -261,6 +261,7 @@ void cu_mark(struct s2_backend *, int mark);
 double cu_between(struct s2_backend *, int from, int to);
 void cu_ahead_begin(struct s2_backend *);
 void cu_ahead_end(struct s2_backend *, int n, const struct s2_tensor *to, const struct s2_tensor *from);
+void cu_copy(struct s2_backend *, int n, const struct s2_tensor *to, const struct s2_tensor *from);
 void cu_steps_free(struct cu_backend *);
 /* Whether the device runs code that was compiled with cu_await. */
 bool cu_can_await(struct s2_backend *);

@@ -111,17 +111,27 @@ static struct head head_of(const struct s2_image *f, const struct part *part, in
     return h;
 }
 
-/* Room for a frame on the device and in the host memory it travels from. */
-static bool make_room(struct s2_backend *be, struct cu_staging *s, size_t bytes)
+/* From one staged picture to the next, device memory */
+static size_t distance(const struct s2_image *f)
+{
+    return cu_rounded(HEAD_ROOM + 3 * (size_t)f->width * (size_t)f->height);
+}
+
+static bool device_room(struct s2_backend *be, size_t bytes)
 {
     struct cu_backend *cu = cu_of(be);
-    if (bytes > cu->frame_size) {
-        be->ops->sync(be);
-        cu_programs_stale(cu);
-        be->ops->free(be, cu->frame);
-        cu->frame = (uint8_t *)be->ops->alloc(be, bytes);
-        cu->frame_size = cu->frame ? bytes : 0;
-    }
+    if (bytes <= cu->frame_size) return true;
+    be->ops->sync(be);
+    cu_programs_stale(cu);
+    be->ops->free(be, cu->frame);
+    cu->frame = (uint8_t *)be->ops->alloc(be, bytes);
+    cu->frame_size = cu->frame ? bytes : 0;
+    return !be->skip;
+}
+
+/* Room in the host memory that a picture travels from. */
+static bool host_room(struct s2_backend *be, struct cu_staging *s, size_t bytes)
+{
     if (bytes > s->size) {
         if (s->pixels) be->ops->free_host(be, s->pixels);
         s->pixels = (uint8_t *)be->ops->alloc_host(be, bytes);
@@ -143,21 +153,27 @@ static size_t gather(uint8_t *to, const struct part *part, int parts)
     return last->at + last->row * last->rows;
 }
 
-void cu_stage_image(struct s2_backend *be, const struct s2_image *f)
+static void stage(struct s2_backend *be, const struct s2_image *f, uint8_t *to)
 {
     struct cu_backend *cu = cu_of(be);
     struct cu_staging *s = &cu->staging[cu->staged++ % CU_STAGINGS];
     struct part part[3];
     const int parts = parts_of(f, part);
-    const size_t room = HEAD_ROOM + 3 * (size_t)f->width * (size_t)f->height;
     if (be->skip || (s->sent && !cu_ok(be, cudaEventSynchronize(s->sent), "uploading a frame"))) return;
-    if (!make_room(be, s, room)) return;
-    const struct head head = head_of(f, part, parts, cu->frame);
+    if (!host_room(be, s, distance(f))) return;
+    const struct head head = head_of(f, part, parts, to);
     static_assert(sizeof head <= HEAD_ROOM, "pixels lie behind the head");
     memcpy(s->pixels, &head, sizeof head);
     const size_t bytes = gather(s->pixels, part, parts);
-    cu_ok(be, cudaMemcpyAsync(cu->frame, s->pixels, bytes, cudaMemcpyHostToDevice, cu_stream(be)), "uploading a frame");
+    cu_ok(be, cudaMemcpyAsync(to, s->pixels, bytes, cudaMemcpyHostToDevice, cu_stream(be)), "uploading a frame");
     cu_ok(be, cudaEventRecord(s->sent, cu_stream(be)), "uploading a frame");
+}
+
+void cu_stage_images(struct s2_backend *be, int n, const struct s2_image *frame)
+{
+    const size_t apart = distance(frame);
+    if (!device_room(be, (size_t)n * apart)) return;
+    for (int i = 0; i < n; i++) stage(be, frame + i, cu_of(be)->frame + (size_t)i * apart);
 }
 
 void cu_staging_free(struct cu_backend *cu)
@@ -256,13 +272,15 @@ static struct tiling make_tiling(const struct axis &along, const struct axis &li
 }
 
 /* The first pass goes along lines, the second from line to line: lines are rows, or columns if DOWN_FIRST. y
- * [S][S][3] */
+ * [n][S][S][3], frames `apart` bytes from each other */
 template <class T, bool DOWN_FIRST>
-__global__ void resample(T *y, const struct head *frame, struct axis along, struct axis lines, const float *level,
+__global__ void resample(T *y, const uint8_t *frames, size_t apart, struct axis along, struct axis lines, const float *level,
                          struct tiling t)
 {
     cu_await();
     extern __shared__ uint8_t resample_memory[];
+    const struct head *frame = (const struct head *)(frames + blockIdx.z * apart);
+    y += (int64_t)blockIdx.z * along.out * lines.out * 3;
     uint8_t *middle = resample_memory, *source = middle + 3 * t.lines * t.wide;
     const int a0 = blockIdx.x * t.wide, l0 = blockIdx.y * t.tall, na = min(t.wide, along.out - a0),
               nl = min(t.tall, lines.out - l0);
@@ -303,14 +321,14 @@ void cu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_im
     const int32_t *tables = (const int32_t *)cu->axis;
     const struct axis across = view(tables, w, side), down = view(tables + axis_cells(w, side), h, side);
     const float *level = (const float *)(tables + axis_cells(w, side) + axis_cells(h, side));
-    const struct head *frame = (const struct head *)cu->frame;
     const bool down_first = s2i_bicubic_vertical_first(w, h, side);
     const struct axis &along = down_first ? down : across, &lines = down_first ? across : down;
     const struct tiling t = make_tiling(along, lines);
-    const dim3 grid((unsigned)cu_blocks(side, t.wide), (unsigned)cu_blocks(side, t.tall)), block(ACROSS, DOWN);
+    const dim3 grid((unsigned)cu_blocks(side, t.wide), (unsigned)cu_blocks(side, t.tall), (unsigned)y.n), block(ACROSS, DOWN);
     CU_BY_TYPE(y.dtype, T, {
         auto kernel = down_first ? resample<T, true> : resample<T, false>;
-        cu_launch(be, kernel, grid, block, shared_bytes(t), (T *)y.data, frame, along, lines, level, t);
+        cu_launch(be, kernel, grid, block, shared_bytes(t), (T *)y.data, cu->frame, distance(f), along, lines, level,
+                  t);
     });
     CU_LAUNCHED(be, "preprocess");
 }

@@ -1,5 +1,5 @@
-/* mlp.cuh - on Hopper, a linear layer with what stands before and behind it in one kernel: layer norm, product, bias and
- * activation; or the two layers of a perceptron, whose hidden channels never leave the registers.
+/* mlp.cuh - on Hopper, a linear layer with what stands before and behind it in one kernel: layer norm, product, bias
+ * and activation; or the two layers of a perceptron, whose hidden channels never leave the registers.
  *
  * A warpgroup has 64 tokens, whose normalised channels it keeps in registers as the left operand. Weights lie in device
  * memory in the order of core matrices (wgmma.cuh), so that any run of channels is one copy of the copy engine into a
@@ -24,8 +24,8 @@ template <class T> struct mlp_problem {
     bool accumulate; /* of a layer alone: y += */
 };
 
-/* C: channels of a token. CHUNK: hidden channels at a time. GROUPS: warpgroups of 64 tokens; one more brings weights and
- * leaves its registers to them. */
+/* C: channels of a token. CHUNK: hidden channels at a time. GROUPS: warpgroups of 64 tokens; one more brings weights
+ * and leaves its registers to them. */
 template <class T_, int C_, int CHUNK_, int GROUPS_> struct mlp_blocking {
     static_assert(C_ % 16 == 0 && CHUNK_ % 32 == 0 && (GROUPS_ == 2 || GROUPS_ == 3), "");
     using T = T_;

@@ -62,7 +62,7 @@ template <int OUT> struct embedding {
     static constexpr int BYTES = WEIGHT_BYTES + (PICTURE_BYTES > OUT_BYTES ? PICTURE_BYTES : OUT_BYTES);
 };
 
-/* y, pos [H][W][OUT], x [4 H][4 W][3] */
+/* y [n][H][W][OUT], pos [H][W][OUT], x [n][4 H][4 W][3] */
 template <class T, int OUT>
 __global__ void __launch_bounds__(32 * patches::WARPS)
     embed(T *y, const T *x, const uint4 *weights, const float *bias, const T *pos, int H, int W)
@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(32 * patches::WARPS)
     uint32_t *picture = (uint32_t *)(embed_memory + E::WEIGHT_BYTES);
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, X = blockIdx.x * SIDE, Y = blockIdx.y * SIDE;
 
+    x += (int64_t)blockIdx.z * (STRIDE * H) * (STRIDE * W) * C, y += (int64_t)blockIdx.z * H * W * OUT;
     for (int i = threadIdx.x; i < E::WEIGHT_BYTES / 16; i += 32 * WARPS)
         flash_copy16(embed_memory + 16 * i, weights + i);
     const int row_numbers = STRIDE * W * C, first = (X * STRIDE - PAD) * C - 1; /* even */
@@ -148,7 +149,7 @@ static void launch(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x
                    const float *bias, struct s2_tensor pos)
 {
     const char *what = "patch_embed";
-    const dim3 grid(cu_blocks(y.w, patches::SIDE), cu_blocks(y.h, patches::SIDE));
+    const dim3 grid(cu_blocks(y.w, patches::SIDE), cu_blocks(y.h, patches::SIDE), (unsigned)y.n);
     if (!cu_ok(be,
                cudaFuncSetAttribute(embed<T, OUT>, cudaFuncAttributeMaxDynamicSharedMemorySize, embedding<OUT>::BYTES),
                what))
@@ -163,7 +164,7 @@ void cu_patch_embed(struct s2_backend *be, struct s2_tensor y, struct s2_tensor 
 {
     if (be->skip) return;
     const void *weights = cu_conv_patches(c);
-    if (!weights || x.n != 1 || x.w != 4 * y.w || x.h != 4 * y.h || x.w % 2 != 0) {
+    if (!weights || x.w != 4 * y.w || x.h != 4 * y.h || x.w % 2 != 0) {
         s2_compose_patch_embed(be, y, x, c, pos);
         return;
     }

@@ -41,7 +41,7 @@ struct copies {
         char *to;
         const char *from;
         int64_t bytes;
-    } part[S2_MAX_AHEAD];
+    } part[S2_MAX_COPIES];
 };
 
 __global__ void copy(struct copies c)
@@ -66,26 +66,33 @@ bool cu_can_await(struct s2_backend *be)
     return cu_ok(be, cudaFuncGetAttributes(&a, copy), "reading what the program was built for") && a.ptxVersion >= 90;
 }
 
-void cu_ahead_end(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
+void cu_copy(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
 {
-    struct cu_backend *cu = cu_of(be);
-    cudaStream_t ahead = cu->lane[CU_AHEAD].stream;
     struct copies c = {};
     int64_t most = 0;
-    cu->now = &cu->lane[CU_MAIN];
-    if (be->skip || !make(be, &cu->encoded, cudaEventDisableTiming) || !make(be, &cu->taken, cudaEventDisableTiming))
-        return;
+    if (be->skip) return;
     for (int i = 0; i < n; i++) {
         c.part[i] = {(char *)to[i].data, (const char *)from[i].data,
                      s2_elements(to[i]) * (int64_t)s2_dtype_size(to[i].dtype)};
         if (c.part[i].bytes > most) most = c.part[i].bytes;
     }
+    const dim3 grid(cu_blocks(most, COPY_THREADS * COPY_PIECES * (int)sizeof(uint4)), (unsigned)n);
+    copy<<<grid, COPY_THREADS, 0, cu_stream(be)>>>(c);
+    CU_LAUNCHED(be, "taking features over");
+}
+
+void cu_ahead_end(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
+{
+    struct cu_backend *cu = cu_of(be);
+    cudaStream_t ahead = cu->lane[CU_AHEAD].stream;
+    cu->now = &cu->lane[CU_MAIN];
+    if (be->skip || !make(be, &cu->encoded, cudaEventDisableTiming) || !make(be, &cu->taken, cudaEventDisableTiming))
+        return;
     if (!cu_ok(be, cudaEventRecord(cu->encoded, ahead), "a step") ||
         !cu_ok(be, cudaStreamWaitEvent(cu_stream(be), cu->encoded, 0), "a step"))
         return;
-    const dim3 grid(cu_blocks(most, COPY_THREADS * COPY_PIECES * (int)sizeof(uint4)), (unsigned)n);
-    copy<<<grid, COPY_THREADS, 0, cu_stream(be)>>>(c);
-    if (CU_LAUNCHED(be, "taking features over")) cu_ok(be, cudaEventRecord(cu->taken, cu_stream(be)), "a step");
+    cu_copy(be, n, to, from);
+    if (!be->skip) cu_ok(be, cudaEventRecord(cu->taken, cu_stream(be)), "a step");
 }
 
 static double seconds_between(cudaEvent_t from, cudaEvent_t to)

@@ -7,13 +7,14 @@
 #include "flash_f32.cuh"
 #include "flash_hopper.cuh"
 
-/* The map and how it is cut. */
+/* A map and how it is cut. */
 struct windows {
     int h, w;     /* the map */
     int wh, ww;   /* a window */
     int across;   /* windows in a row of windows */
     int o, heads; /* channels of one of q, k, v */
     int pool;     /* 1, or 2: one query for 2x2 tokens */
+    int problems; /* windows times heads */
 };
 
 /* i / n for 0 <= i < 2^20, given 1 / n: the quotient of i + 1/2 is at least 1/(2n) from a whole number, more than the
@@ -42,7 +43,7 @@ template <class T> __device__ __forceinline__ uint4 max4(uint4 a, uint4 b)
     return make_uint4(max2(a.x, b.x, T()), max2(a.y, b.y, T()), max2(a.z, b.z, T()), max2(a.w, b.w, T()));
 }
 
-/* Problem p is head p % heads of window p / heads. */
+/* Problem p is head p % heads of window p / heads, the maps one after another. */
 template <class T_> struct window_source {
     using T = T_;
     static constexpr bool biased = true;
@@ -60,7 +61,8 @@ template <class T_> struct window_source {
 
     __device__ void enter(int problem)
     {
-        const int head = problem % map.heads, window = problem / map.heads;
+        const int image = problem / map.problems, of_map = problem - image * map.problems;
+        const int head = of_map % map.heads, window = of_map / map.heads;
         top = window / map.across * map.wh, left = window % map.across * map.ww;
         const int rows = min(map.wh, map.h - top);
         columns = min(map.ww, map.w - left), query_columns = columns / map.pool;
@@ -70,9 +72,9 @@ template <class T_> struct window_source {
         const int absent = map.wh * map.ww - real;
         keys = real + (absent > 0);
         padding = absent > 0 ? logf((float)absent) * sqrtf((float)d) : 0;
-        qkv += head * d;
+        qkv += (int64_t)image * map.h * map.w * (3 * map.o) + head * d;
         bias += head * d;
-        y += head * d;
+        y += (int64_t)image * (map.h / map.pool) * (map.w / map.pool) * map.o + head * d;
     }
     __device__ const T *token(int row, int column) const
     {
@@ -225,8 +227,8 @@ static void window_attention(struct s2_backend *be, struct s2_tensor y, struct s
 /* The whole map as one window and no pooling: attention of the columns of qkv. */
 static void whole_map(struct s2_backend *be, struct s2_tensor y, struct s2_tensor qkv, int heads)
 {
-    const struct s2_tensor x = s2_shape(qkv, 1, 1, qkv.h * qkv.w, qkv.c);
-    cu_attention(be, s2_shape(y, 1, 1, y.h * y.w, y.c), s2_columns(x, 0, y.c), s2_columns(x, y.c, y.c),
+    const struct s2_tensor x = s2_shape(qkv, qkv.n, 1, qkv.h * qkv.w, qkv.c);
+    cu_attention(be, s2_shape(y, y.n, 1, y.h * y.w, y.c), s2_columns(x, 0, y.c), s2_columns(x, y.c, y.c),
                  s2_columns(x, 2 * y.c, y.c), heads);
 }
 
@@ -238,10 +240,13 @@ void cu_window_attention(struct s2_backend *be, struct s2_tensor y, struct s2_te
         whole_map(be, y, qkv, heads);
         return;
     }
-    struct windows map = {qkv.h, qkv.w, window ? window : qkv.h, window ? window : qkv.w, 0, y.c, heads, pool ? 2 : 1};
+    struct windows map = {};
+    map.h = qkv.h, map.w = qkv.w, map.wh = window ? window : qkv.h, map.ww = window ? window : qkv.w;
+    map.o = y.c, map.heads = heads, map.pool = pool ? 2 : 1;
     map.across = cu_blocks(map.w, map.ww);
+    map.problems = map.across * cu_blocks(map.h, map.wh) * heads;
     const int d = y.c / heads, keys = map.wh * map.ww;
-    const struct layout l = {map.across * cu_blocks(map.h, map.wh) * heads, keys / map.pool / map.pool, keys};
+    const struct layout l = {qkv.n * map.problems, keys / map.pool / map.pool, keys};
     if (d % 8 != 0 || d > 96 || l.problems > 65535 || keys >= 1 << 20) {
         s2_backend_fail(
             be, S2_E_INTERNAL,

@@ -61,6 +61,7 @@ struct s2_session_config {
     bool turns;       /* s2_session_turn() will be called */
     bool want_owner;  /* s2_step_result.owner will be asked for */
     bool exclusive;   /* overlap rule on the masks themselves */
+    bool pairs;       /* s2_session_submit() is told the frame after; counts on a device without taps */
     bool time_stages; /* on a device: s2_session_times() counts, which holds for s2_session_step() only */
     s2_tap_fn *tap;   /* NULL: no taps */
     void *tap_ctx;
@@ -88,14 +89,16 @@ enum s2_status s2_session_preview(struct s2_session *, int frame, const struct s
 /* The next frame of the clip (0, 1, 2 ...) and its prompts in the order given. No allocation. */
 enum s2_status s2_session_step(struct s2_session *, const struct s2_image *, const struct s2_prompt *, int n_prompts,
                                struct s2_step_result *, struct s2_err *);
-/* The same in two halves, so that a device computes while the caller deals with other frames. submit issues the step;
- * image and prompts are the caller's again on return, *result is copied and what it points to is written until collect
- * returns. collect waits for the oldest step submitted and completes its results. At most s2_session_depth() steps are
- * in flight: 1 on the CPU, which is done on submit, else S2_MAX_IN_FLIGHT. A submit that fails leaves nothing to
- * collect. */
+/* The same in two halves, so that a device computes while the caller deals with other frames. submit issues the step.
+ * after: the frame that the next submit brings, NULL: there is none, or it is not known. A session opened with `pairs`
+ * encodes both in one batch, which may round otherwise than each alone: hand it in always or never. Images and prompts
+ * are the caller's again on return, *result is copied and what it points to is written until collect returns. collect
+ * waits for the oldest step submitted and completes its results. At most s2_session_depth() steps are in flight: 1 on
+ * the CPU, which is done on submit, else S2_MAX_IN_FLIGHT. A submit that fails leaves nothing to collect. */
 enum { S2_MAX_IN_FLIGHT = 3 };
-enum s2_status s2_session_submit(struct s2_session *, const struct s2_image *, const struct s2_prompt *, int n_prompts,
-                                 const struct s2_step_result *, struct s2_err *);
+enum s2_status s2_session_submit(struct s2_session *, const struct s2_image *, const struct s2_image *after,
+                                 const struct s2_prompt *, int n_prompts, const struct s2_step_result *,
+                                 struct s2_err *);
 enum s2_status s2_session_collect(struct s2_session *, struct s2_err *);
 int s2_session_depth(const struct s2_session *);
 int s2_session_in_flight(const struct s2_session *);

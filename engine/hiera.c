@@ -2,7 +2,7 @@
  * Source: sam2/modeling/backbones/hieradet.py, image_encoder.py. */
 #include "model.h"
 
-/* rows first .. first+count-1 of a map with n = 1 */
+/* rows first .. first+count-1 of a map; all of them if n > 1 */
 static struct s2_tensor rows(struct s2_tensor t, int first, int count)
 {
     t.data = (char *)t.data + (size_t)first * (size_t)t.w * (size_t)t.ld * s2_dtype_size(t.dtype);
@@ -16,18 +16,18 @@ static void attention_band(struct s2_backend *be, struct s2i_workspace *ws, cons
                            struct s2_tensor out, struct s2_tensor x)
 {
     size_t mark = ws->used;
-    struct s2_tensor y = s2i_act(ws, 1, x.h, x.w, b->in);
+    struct s2_tensor y = s2i_act(ws, x.n, x.h, x.w, b->in);
     OP(be, layer_norm, y, x, &b->norm1, S2_ACT_NONE);
 
     if (b->in != b->out) { /* the shortcut is a projection of the normed input */
         size_t inner = ws->used;
-        struct s2_tensor s = s2i_act(ws, 1, x.h, x.w, b->out);
+        struct s2_tensor s = s2i_act(ws, x.n, x.h, x.w, b->out);
         OP(be, linear, s, y, &b->shortcut, S2_ACT_NONE, false);
         OP(be, max_pool2, out, s);
         ws->used = inner;
     }
-    struct s2_tensor qkv = s2i_act(ws, 1, x.h, x.w, 3 * b->out);
-    struct s2_tensor a = s2i_act(ws, 1, out.h, out.w, b->out);
+    struct s2_tensor qkv = s2i_act(ws, x.n, x.h, x.w, 3 * b->out);
+    struct s2_tensor a = s2i_act(ws, x.n, out.h, out.w, b->out);
     OP(be, linear, qkv, y, &b->qkv, S2_ACT_NONE, false);
     OP(be, window_attention, a, qkv, &b->qkv, b->heads, b->window, b->pool);
     OP(be, linear, out, a, &b->proj, S2_ACT_NONE, true);
@@ -36,7 +36,7 @@ static void attention_band(struct s2_backend *be, struct s2i_workspace *ws, cons
 
 static int band_rows(const struct s2_backend *be, const struct s2i_block *b, struct s2_tensor x)
 {
-    if (b->window == 0 || be->band_tokens == 0) return x.h;
+    if (b->window == 0 || be->band_tokens == 0 || x.n > 1) return x.h;
     int windows = be->band_tokens / (x.w * b->window);
     return (windows > 1 ? windows : 1) * b->window;
 }
@@ -57,13 +57,13 @@ void s2i_trunk_forward(const struct s2_model *m, struct s2i_workspace *ws, struc
 {
     struct s2_backend *be = m->be;
     const struct s2i_trunk *t = &m->trunk;
-    struct s2_tensor x = s2i_act(ws, 1, m->S / 4, m->S / 4, t->dim);
+    struct s2_tensor x = s2i_act(ws, input.n, m->S / 4, m->S / 4, t->dim);
 
     OP(be, patch_embed, x, input, &t->patch, t->position);
 
     for (int i = 0, stage = 0; i < t->n_blocks; i++) {
         const struct s2i_block *b = &t->block[i];
-        struct s2_tensor out = b->pool ? s2i_act(ws, 1, x.h / 2, x.w / 2, b->out) : x;
+        struct s2_tensor out = b->pool ? s2i_act(ws, x.n, x.h / 2, x.w / 2, b->out) : x;
         block_forward(be, ws, b, out, x);
         x = out;
         if (i == t->stage_end[stage]) maps->c[stage++] = x;
@@ -75,7 +75,7 @@ void s2i_neck_forward(const struct s2_model *m, struct s2i_workspace *ws, const 
 {
     struct s2_backend *be = m->be;
     size_t mark = ws->used;
-    struct s2_tensor p3 = s2i_act(ws, 1, m->G / 2, m->G / 2, S2_MODEL_DIM);
+    struct s2_tensor p3 = s2i_act(ws, f.n, m->G / 2, m->G / 2, S2_MODEL_DIM);
 
     OP(be, linear, p3, maps->c[3], &m->neck.c5, S2_ACT_NONE, false);
     OP(be, linear, f, maps->c[2], &m->neck.c4, S2_ACT_NONE, false);

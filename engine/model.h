@@ -169,9 +169,9 @@ void s2i_hiera_position(float *out, int side, int dim, const float *background, 
 struct s2i_maps {
     struct s2_tensor c[4]; /* C2..C5: trunk stages at strides 4, 8, 16, 32 */
 };
-/* input [1,S,S,3]; maps live in the workspace */
+/* input [n,S,S,3], n frames; maps live in the workspace */
 void s2i_trunk_forward(const struct s2_model *, struct s2i_workspace *, struct s2_tensor input, struct s2i_maps *);
-/* f [1,G,G,256], s1 [1,2G,2G,64], s0 [1,4G,4G,32] */
+/* f [n,G,G,256], s1 [n,2G,2G,64], s0 [n,4G,4G,32] */
 void s2i_neck_forward(const struct s2_model *, struct s2i_workspace *, const struct s2i_maps *, struct s2_tensor f,
                       struct s2_tensor s1, struct s2_tensor s0);
 

@@ -101,14 +101,14 @@ enum s2_program { S2_PROGRAM_IMAGE, S2_PROGRAM_TRACK, S2_PROGRAM_RESULTS, S2_PRO
 const char *s2_program_name(enum s2_program); /* "image", "track", "results", "prompt", "refine" */
 
 enum { S2_OUTPUT_OWNER = 1, S2_OUTPUT_MASKS = 2 };
-enum { S2_MAX_STEPS = 4, S2_MAX_MARKS = 8, S2_MAX_AHEAD = 3 };
+enum { S2_MAX_STEPS = 4, S2_MAX_MARKS = 8, S2_MAX_COPIES = 6 };
 
 /* What makes two steps the same program. The session stands for what is fixed while it is open: model, image size,
  * precision, size of the video, capacity of the bank, and all addresses. */
 struct s2_signature {
     uint64_t session; /* serial number of the session in this process */
     enum s2_program program;
-    int batch;   /* objects in the batch */
+    int batch;   /* objects in the batch; frames of S2_PROGRAM_IMAGE */
     int outputs; /* of S2_PROGRAM_RESULTS: bits S2_OUTPUT_* */
 };
 
@@ -131,9 +131,9 @@ struct s2_ops {
     void *(*alloc_host)(struct s2_backend *, size_t bytes); /* host memory that upload and download reach directly */
     void (*free_host)(struct s2_backend *, void *);
     void (*sync)(struct s2_backend *); /* everything issued so far is complete, downloads included */
-    /* The frame's pixels start on their way; the caller's buffer is free on return. preprocess then reads the
-     * staged copy (its frame argument says the sizes). */
-    void (*stage_image)(struct s2_backend *, const struct s2_image *);
+    /* The pixels of n frames start on their way; the caller's buffers are free on return. preprocess of as many then
+     * reads the staged copies (its frame argument says the sizes). */
+    void (*stage_images)(struct s2_backend *, int n, const struct s2_image *frame);
     /* A step is everything issued between begin, which gives its number, and end. wait: it is complete, downloads
      * included; S2_MAX_STEPS may be on their way. */
     uint64_t (*step_begin)(struct s2_backend *);
@@ -142,9 +142,11 @@ struct s2_ops {
     /* Operators between ahead_begin and ahead_end may run while those issued before are still on their way: they wait
      * for each other and for the last ahead_end's copies, so they read and write nothing but memory of their own and
      * what was complete before. What follows ahead_end waits for them and for n copies, from[i] to to[i], at most
-     * S2_MAX_AHEAD, whole rows of as many elements. Both are called after a failure too. */
+     * S2_MAX_COPIES, whole rows of as many elements. Both are called after a failure too. */
     void (*ahead_begin)(struct s2_backend *);
     void (*ahead_end)(struct s2_backend *, int n, const struct s2_tensor *to, const struct s2_tensor *from);
+    void (*copy)(struct s2_backend *, int n, const struct s2_tensor *to,
+                 const struct s2_tensor *from); /* such copies */
     /* Marks a place among the operators, recorded ones too; between: seconds from one mark to another as they were last
      * passed, 0 if one never was. Everything is complete. */
     void (*mark)(struct s2_backend *, int mark); /* 0 .. S2_MAX_MARKS - 1 */
@@ -161,7 +163,7 @@ struct s2_ops {
     void (*forget)(struct s2_backend *, uint64_t session); /* drops the recordings of a session */
 
     /* --- image */
-    /* y [1,S,S,3]: the frame squeezed to S x S by Pillow's 8-bit bicubic (antialiased, a = -0.5, horizontal
+    /* y [n,S,S,3]: frame[n], all of one size, squeezed to S x S by Pillow's 8-bit bicubic (antialiased, a = -0.5, horizontal
      * pass first; vertical first only when H > 100 W and S < H; an axis of equal size is not resampled),
      * then (v/255 rounded to f32 - mean) / std in f32, RGB, mean .485 .456 .406, std .229 .224 .225. Planes become
      * RGB first, byte by byte as s2_yuv_row has it. */
@@ -171,7 +173,7 @@ struct s2_ops {
     /* y = act(norm(conv(x) + bias)), the norm over the channels of a place (sam2_utils.py LayerNorm2d) */
     void (*conv_norm)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
                       const struct s2_norm *, enum s2_act);
-    /* y = conv(x) + bias + pos, y and pos [1,h',w',out] (hieradet.py PatchEmbed, Hiera._get_pos_embed) */
+    /* y = conv(x) + bias + pos, pos [1,h',w',out] (hieradet.py PatchEmbed, Hiera._get_pos_embed) */
     void (*patch_embed)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
                         struct s2_tensor pos);
     /* y [n,h/2,w/2,c] = max over 2x2; h and w even */
@@ -200,10 +202,10 @@ struct s2_ops {
      * q [n,1,Tq,c], k, v [n,1,Tk,c]; q, k, v: ld allowed */
     void (*attention)(struct s2_backend *, struct s2_tensor y, struct s2_tensor q, struct s2_tensor k,
                       struct s2_tensor v, int heads);
-    /* Hiera attention on the un-windowed map. qkv [1,H,W,3*o], per token [3][heads][o/heads]. window w > 0:
+    /* Hiera attention on un-windowed maps. qkv [n,H,W,3*o], per token [3][heads][o/heads]. window w > 0:
      * the map is cut into w x w windows from the top left; tokens behind the right and bottom edge are keys
      * whose q, k, v are the bias of `lin` (they are real keys, no mask). w == 0: one window, the whole map.
-     * pool: queries are the max over 2x2 (H, W, w even) and y is [1,H/2,W/2,o], else y is [1,H,W,o].
+     * pool: queries are the max over 2x2 (H, W, w even) and y is [n,H/2,W/2,o], else y is [n,H,W,o].
      * (hieradet.py MultiScaleAttention, MultiScaleBlock) */
     void (*window_attention)(struct s2_backend *, struct s2_tensor y, struct s2_tensor qkv, const struct s2_linear *lin,
                              int heads, int window, bool pool);

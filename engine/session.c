@@ -120,13 +120,13 @@ static struct s2_tensor device_tensor(struct s2_session *s, enum s2_dtype type, 
     return t;
 }
 
-static struct s2i_features device_features(struct s2_session *s)
+static struct s2i_features device_features(struct s2_session *s, int n)
 {
     const int g = s->m->G;
     const enum s2_dtype act = s->be->act;
-    return (struct s2i_features){.f = device_tensor(s, act, 1, g, g, S2_MODEL_DIM),
-                                 .s1 = device_tensor(s, act, 1, 2 * g, 2 * g, s->m->neck.s1.out),
-                                 .s0 = device_tensor(s, act, 1, 4 * g, 4 * g, s->m->neck.s0.out)};
+    return (struct s2i_features){.f = device_tensor(s, act, n, g, g, S2_MODEL_DIM),
+                                 .s1 = device_tensor(s, act, n, 2 * g, 2 * g, s->m->neck.s1.out),
+                                 .s0 = device_tensor(s, act, n, 4 * g, 4 * g, s->m->neck.s0.out)};
 }
 
 /* What runs ahead has a workspace of its own. */
@@ -147,8 +147,9 @@ static enum s2_status open_device(struct s2_session *s, struct s2_err *err)
     int n = s->cfg.n_objects, g = s->m->G, batch = be->max_batch;
     float pad[6] = {0, 0, -1, 0, 0, -1};
 
-    s->now = device_features(s);
-    s->next = s->ahead ? device_features(s) : s->now;
+    s->now = device_features(s, 1);
+    s->next = s->ahead ? device_features(s, s->pairs ? 2 : 1) : s->now;
+    if (s->pairs) s->held = device_features(s, 1);
     s->low = device_tensor(s, S2_F32, n, 4 * g, 4 * g, 1);
     s->score = device_tensor(s, S2_F32, n, 1, 1, 1);
     s->iou = device_tensor(s, S2_F32, n, 1, 1, 1);
@@ -192,6 +193,8 @@ enum s2_status s2_session_open(struct s2_session **out, struct s2_model *m, cons
     s->m = m, s->be = m->be, s->cfg = *cfg;
     s->ws.act = s->image_ws.act = m->be->act;
     s->ahead = m->be->ops->ahead_begin && !cfg->time_stages;
+    s->pairs = s->ahead && cfg->pairs && !cfg->tap;
+    s->held_frame = -1;
     static uint64_t sessions;
     s->serial = __atomic_add_fetch(&sessions, 1, __ATOMIC_RELAXED);
     s->n_points = (cfg->max_points > 2 ? cfg->max_points : 2) + 1;
@@ -224,23 +227,11 @@ void s2_session_free(struct s2_session *s)
     if (s->be->ops->forget) s->be->ops->forget(s->be, s->serial);
     if (s->be->ops->sync) s->be->ops->sync(s->be); /* steps may be on their way */
     const struct s2i_features none = {0}, next = s->ahead ? s->next : none;
-    void *owned[] = {s->now.f.data,
-                     s->now.s1.data,
-                     s->now.s0.data,
-                     next.f.data,
-                     next.s1.data,
-                     next.s0.data,
-                     s->low.data,
-                     s->score.data,
-                     s->iou.data,
-                     s->no_points,
-                     s->device_bits,
-                     s->device_owner,
-                     s->bank.spatial,
-                     s->bank.pointers,
-                     s->table.device,
-                     s->ws.base,
-                     s->ahead ? s->image_ws.base : NULL};
+    void *owned[] = {s->now.f.data,    s->now.s1.data,  s->now.s0.data,  next.f.data,
+                     next.s1.data,     next.s0.data,    s->held.f.data,  s->held.s1.data,
+                     s->held.s0.data,  s->low.data,     s->score.data,   s->iou.data,
+                     s->no_points,     s->device_bits,  s->device_owner, s->bank.spatial,
+                     s->bank.pointers, s->table.device, s->ws.base,      s->ahead ? s->image_ws.base : NULL};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         if (owned[i]) s->be->ops->free(s->be, owned[i]);
     for (int i = 0; s->object && i < s->cfg.n_objects; i++) s2i_membank_free(&s->object[i].memories);

@@ -45,7 +45,7 @@ struct s2i_flight {
 };
 
 struct s2i_features {
-    struct s2_tensor f, s1, s0; /* {1,G,G,256}, {1,2G,2G,64}, {1,4G,4G,32}: what the neck gives */
+    struct s2_tensor f, s1, s0; /* {n,G,G,256}, {n,2G,2G,64}, {n,4G,4G,32}: what the neck gives */
 };
 
 struct s2_session {
@@ -58,13 +58,17 @@ struct s2_session {
     int n_points;    /* capacity of a decoder call: max_points + 1 */
     struct s2i_object *object;
     struct s2i_workspace ws, image_ws; /* image_ws: of the image encoder */
-    bool ahead;                        /* a frame is encoded while the one before is tracked */
+    bool ahead;                        /* a frame is encoded while the one before is tracked, */
+    bool pairs;                        /* and two frames at once */
+    int held_frame;                    /* whose features wait in `held`; -1: none */
 
     /* backend memory for the whole session */
-    struct s2i_features now, next; /* of the present frame; where the encoder puts them: the same unless ahead */
-    struct s2_tensor low;          /* f32 {n_objects,4G,4G,1}: logits after hole filling */
-    struct s2_tensor score, iou;   /* f32 {n_objects,1,1,1} */
-    float *no_points;              /* [max_batch][2][3]: the two padding points of a frame without prompts */
+    struct s2i_features now;     /* of the present frame */
+    struct s2i_features next;    /* where the encoder puts them, with pairs those of two frames; `now` unless ahead */
+    struct s2i_features held;    /* with pairs: of the second frame, while the first is tracked */
+    struct s2_tensor low;        /* f32 {n_objects,4G,4G,1}: logits after hole filling */
+    struct s2_tensor score, iou; /* f32 {n_objects,1,1,1} */
+    float *no_points;            /* [max_batch][2][3]: the two padding points of a frame without prompts */
     struct s2_bank bank;
     struct s2i_step_table table;
     uint8_t *device_bits;   /* [n_objects][height][bit_stride] and */
@@ -102,8 +106,10 @@ void s2i_prompt(struct s2_session *, int object, int entry, const struct s2_prom
 /* Runs every path once with the backend skipping, to learn the workspace's size. */
 void s2i_measure(struct s2_session *);
 struct s2_bank_table s2i_table_at(const struct s2_session *, int entry);
-/* to s->next */
-void s2i_encode_image(struct s2_session *, const struct s2_image *);
+/* of frames first .. first+n-1, a view */
+struct s2i_features s2i_features_of(struct s2i_features, int first, int n);
+/* The features of n frames to s->next */
+void s2i_encode_images(struct s2_session *, int n, const struct s2_image *frame);
 /* The host's time since `since` is the stage's; on a device that times its stages the end of it is marked. */
 void s2i_lap(struct s2_session *, enum s2i_stage, double since);
 

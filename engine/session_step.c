@@ -95,21 +95,36 @@ static bool end(struct s2_session *s)
     return s->be->ops->end && s->be->ops->end(s->be);
 }
 
-/* The features of a frame, which nothing of the frames before is needed for. */
-static void image_program(struct s2_session *s, const struct s2_image *image)
+struct s2i_features s2i_features_of(struct s2i_features f, int first, int n)
+{
+    return (struct s2i_features){s2_batch(f.f, first, n), s2_batch(f.s1, first, n), s2_batch(f.s0, first, n)};
+}
+
+/* The features of a frame, which nothing of the frames before is needed for; if `after` is given those of the frame
+ * behind as well, in one batch. */
+static void image_program(struct s2_session *s, const struct s2_image *image, const struct s2_image *after)
 {
     const struct s2_ops *ops = s->be->ops;
+    const struct s2i_features now = s->now, held = s->held;
+    if (s->held_frame == s->frame) {
+        OP(s->be, copy, 3, (struct s2_tensor[]){now.f, now.s1, now.s0}, (struct s2_tensor[]){held.f, held.s1, held.s0});
+        return;
+    }
+    const int n = s->pairs && after ? 2 : 1;
+    const struct s2_image frame[] = {*image, n == 2 ? *after : *image};
     if (s->ahead) ops->ahead_begin(s->be);
-    if (!s->be->skip && ops->stage_image) ops->stage_image(s->be, image);
-    if (begin(s, S2_PROGRAM_IMAGE, 1, 0)) {
+    if (!s->be->skip && ops->stage_images) ops->stage_images(s->be, n, frame);
+    if (begin(s, S2_PROGRAM_IMAGE, n, 0)) {
         do {
             if (s->cfg.time_stages && ops->mark) OP(s->be, mark, 0);
-            s2i_encode_image(s, image);
+            s2i_encode_images(s, n, frame);
         } while (end(s));
     }
     if (!s->ahead) return;
-    const struct s2_tensor to[] = {s->now.f, s->now.s1, s->now.s0}, from[] = {s->next.f, s->next.s1, s->next.s0};
-    ops->ahead_end(s->be, 3, to, from);
+    const struct s2i_features first = s2i_features_of(s->next, 0, 1), second = s2i_features_of(s->next, n - 1, 1);
+    ops->ahead_end(s->be, 3 * n, (struct s2_tensor[]){now.f, now.s1, now.s0, held.f, held.s1, held.s0},
+                   (struct s2_tensor[]){first.f, first.s1, first.s0, second.f, second.s1, second.s0});
+    if (n == 2) s->held_frame = s->frame + 1;
 }
 
 /* n tracked objects (table entries 0 .. n-1, whole batches) */
@@ -194,8 +209,8 @@ static void start_backward(struct s2_session *s)
 }
 
 /* The next frame's step; results of the objects are on their way when it returns. */
-static void issue_step(struct s2_session *s, const struct s2_image *image, const struct s2_prompt *p, int n,
-                       struct s2i_flight *f, struct s2_err *err)
+static void issue_step(struct s2_session *s, const struct s2_image *image, const struct s2_image *after,
+                       const struct s2_prompt *p, int n, struct s2i_flight *f, struct s2_err *err)
 {
     int objects = s->cfg.n_objects, n_tracked = 0, n_prompted = 0;
     bool ahead = s->cfg.late == S2_LATE_LOOKAHEAD;
@@ -208,7 +223,7 @@ static void issue_step(struct s2_session *s, const struct s2_image *image, const
         s->iou_known[i] = true;
     }
     for (int i = 0; i < objects; i++) n_prompted += prompted(p, n, i);
-    if (n_tracked + n_prompted > 0) image_program(s, image);
+    if (n_tracked + n_prompted > 0) image_program(s, image, after);
     if (n_tracked > 0) {
         int whole = s2i_bucket(s->be, n_tracked);
         for (int i = n_tracked; i < whole; i++) enter_nothing(s, i);
@@ -240,8 +255,9 @@ int s2_session_in_flight(const struct s2_session *s)
     return (int)(s->submitted - s->collected);
 }
 
-enum s2_status s2_session_submit(struct s2_session *s, const struct s2_image *image, const struct s2_prompt *p, int n,
-                                 const struct s2_step_result *result, struct s2_err *err)
+enum s2_status s2_session_submit(struct s2_session *s, const struct s2_image *image, const struct s2_image *after,
+                                 const struct s2_prompt *p, int n, const struct s2_step_result *result,
+                                 struct s2_err *err)
 {
     struct s2_backend *be = s->be;
     enum s2_status st = check_prompts(s, p, n, err);
@@ -252,7 +268,7 @@ enum s2_status s2_session_submit(struct s2_session *s, const struct s2_image *im
     f->result = *result;
     s2i_carve_table(s, f->table);
     if (be->ops->step_begin) f->step = be->ops->step_begin(be);
-    issue_step(s, image, p, n, f, err);
+    issue_step(s, image, after, p, n, f, err);
     if (be->ops->step_end) be->ops->step_end(be, f->step);
     if ((st = s2_backend_check(be, err)) == S2_OK) s->submitted++;
     return st;
@@ -285,7 +301,7 @@ enum s2_status s2_session_collect(struct s2_session *s, struct s2_err *err)
 enum s2_status s2_session_step(struct s2_session *s, const struct s2_image *image, const struct s2_prompt *p, int n,
                                struct s2_step_result *r, struct s2_err *err)
 {
-    const enum s2_status st = s2_session_submit(s, image, p, n, r, err);
+    const enum s2_status st = s2_session_submit(s, image, NULL, p, n, r, err);
     return st == S2_OK ? s2_session_collect(s, err) : st;
 }
 
@@ -303,7 +319,7 @@ enum s2_status s2_session_preview(struct s2_session *s, int frame, const struct 
         for (int k = 0; k < n; k++)
             if (p[k].object == i && p[k].kind == S2_PROMPT_STOP) s->object[i].preview_life++;
         if (!prompted(p, n, i)) continue;
-        if (!encoded) image_program(s, image);
+        if (!encoded) image_program(s, image, NULL);
         encoded = true;
         begin(s, S2_PROGRAM_PROMPT, 1, 0);
         enter(s, 0, i, false, true, true, s->object[i].preview_life);

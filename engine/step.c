@@ -13,31 +13,31 @@ void s2i_lap(struct s2_session *s, enum s2i_stage stage, double since)
     if (be->ops->mark && s->cfg.time_stages) OP(be, mark, (int)stage + 1);
 }
 
-void s2i_encode_image(struct s2_session *s, const struct s2_image *image)
+void s2i_encode_images(struct s2_session *s, int n, const struct s2_image *frame)
 {
     struct s2_backend *be = s->be;
     const struct s2_model *m = s->m;
     struct s2i_tap_scope tap = {s, -1, "image"};
-    const struct s2i_features *out = &s->next;
+    const struct s2i_features out = s2i_features_of(s->next, 0, n);
     struct s2i_workspace *ws = &s->image_ws;
     size_t mark = ws->used;
     double t = s2_now();
     struct s2i_maps maps = {0};
-    struct s2_tensor input = s2i_act(ws, 1, m->S, m->S, 3);
+    struct s2_tensor input = s2i_act(ws, n, m->S, m->S, 3);
 
-    OP(be, preprocess, input, image);
+    OP(be, preprocess, input, frame);
     s2i_trunk_forward(m, ws, input, &maps);
-    s2i_neck_forward(m, ws, &maps, out->f, out->s1, out->s0);
+    s2i_neck_forward(m, ws, &maps, out.f, out.s1, out.s0);
 
     s2i_tap_map(&tap, "I", input, 0);
     s2i_tap_map(&tap, "C2", maps.c[0], 0);
     s2i_tap_map(&tap, "C3", maps.c[1], 0);
     s2i_tap_map(&tap, "C4", maps.c[2], 0);
     s2i_tap_map(&tap, "C5", maps.c[3], 0);
-    s2i_tap_map(&tap, "P2", out->f, 0);
+    s2i_tap_map(&tap, "P2", out.f, 0);
     s2i_tap_map(&tap, "PE256", m->pe256, 0);
-    s2i_tap_map(&tap, "S0", out->s0, 0);
-    s2i_tap_map(&tap, "S1", out->s1, 0);
+    s2i_tap_map(&tap, "S0", out.s0, 0);
+    s2i_tap_map(&tap, "S1", out.s1, 0);
     ws->used = mark;
     s2i_lap(s, S2_STAGE_IMAGE, t);
 }
@@ -392,7 +392,7 @@ void s2i_measure(struct s2_session *s)
     struct s2_prompt mask = {.kind = S2_PROMPT_MASK},
                      box = {.kind = S2_PROMPT_POINTS, .has_box = true, .box = {0, 0, 1, 1}, .xy = zero};
 
-    s2i_encode_image(s, NULL);
+    s2i_encode_images(s, s->pairs ? 2 : 1, NULL);
     s2i_track(s, 0, batch);
     s2i_prompt(s, 0, 0, &mask, 1, true, true, NULL);
     struct s2_prompt widest = box; /* the most points a call can have */

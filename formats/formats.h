@@ -74,7 +74,7 @@ int fmt_video_at_least(struct fmt_video *, int limit);
  * size or not 8-bit 4:2:0. */
 void fmt_video_give_planes(struct fmt_video *);
 /* Next delivered frame into frame->image.rgb (the caller's, height * stride bytes, set before the call), or as
- * frame->image.yuv, valid until the next call or fmt_video_close.
+ * frame->image.yuv, valid until the call after the next or fmt_video_close.
  * *got = false at the end. S2_E_BROKEN: the input is damaged or broke off after the frames so far; a frame
  * of another size than the first is also S2_E_BROKEN, with a sentence. */
 enum s2_status fmt_video_next(struct fmt_video *, struct fmt_frame *, bool *got, struct s2_err *);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    POOL = 6,      /* records in flight */
+    POOL = 7,      /* records in flight */
     MAX_SINKS = 4, /* one of each kind */
     ROW_ALIGN = 64 /* of picture rows, for the converters' vector code */
 };

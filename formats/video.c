@@ -154,8 +154,8 @@ enum s2_status fmt_video_open(struct fmt_video **out, const char *path, const st
     v->options.stride = clamp(options->stride, 1, FMT_FAR);
     v->options.first = clamp(options->first, 0, FMT_FAR);
     v->path = strdup(path);
-    v->taken.frame = av_frame_alloc();
-    if (!v->path || !v->taken.frame || !fmt_queue_init(&v->decoded, FMT_AHEAD) ||
+    for (int i = 0; i < 2; i++) v->taken[i].from.frame = av_frame_alloc();
+    if (!v->path || !v->taken[0].from.frame || !v->taken[1].from.frame || !fmt_queue_init(&v->decoded, FMT_AHEAD) ||
         !fmt_queue_init(&v->converted, FMT_AHEAD_CONVERTED)) {
         status = s2_no_memory(err, "the clip", sizeof(*v));
         goto fail;
@@ -191,22 +191,25 @@ int fmt_video_at_least(struct fmt_video *v, int limit)
 enum s2_status fmt_video_next(struct fmt_video *v, struct fmt_frame *frame, bool *got, struct s2_err *err)
 {
     fmt_queue_set_ahead(&v->decoded, FMT_AHEAD);
-    *got = fmt_queue_pop(&v->converted, &v->taken);
+    v->turn = !v->turn;
+    struct fmt_queued *taken = &v->taken[v->turn].from;
+    struct s2_yuv *planes = &v->taken[v->turn].planes;
+    *got = fmt_queue_pop(&v->converted, taken);
     if (*got) {
         frame->image.width = v->info.width;
         frame->image.height = v->info.height;
         /* what was converted is never 4:2:0 */
-        frame->image.yuv = fmt_planes_of(v->taken.frame, &v->planes) ? &v->planes : NULL;
+        frame->image.yuv = fmt_planes_of(taken->frame, planes) ? planes : NULL;
         if (!frame->image.yuv) {
-            fmt_convert_store(v->taken.frame, v->taken.orientation, &frame->image);
-            av_frame_unref(v->taken.frame);
+            fmt_convert_store(taken->frame, taken->orientation, &frame->image);
+            av_frame_unref(taken->frame);
         }
-        frame->index = v->taken.index;
-        frame->pts = v->taken.pts;
-        frame->time = v->taken.time;
-        frame->next_time = v->taken.next_time;
+        frame->index = taken->index;
+        frame->pts = taken->pts;
+        frame->time = taken->time;
+        frame->next_time = taken->next_time;
         frame->stem[0] = 0;
-        if (v->taken.file) fmt_stem(v->taken.file, frame->stem, sizeof(frame->stem));
+        if (taken->file) fmt_stem(taken->file, frame->stem, sizeof(frame->stem));
         return S2_OK;
     }
     const struct s2_err *end = &v->converted.end;
@@ -240,7 +243,7 @@ void fmt_video_close(struct fmt_video *v)
     fmt_input_close(&v->input);
     fmt_queue_free(&v->decoded);
     fmt_queue_free(&v->converted);
-    av_frame_free(&v->taken.frame);
+    for (int i = 0; i < 2; i++) av_frame_free(&v->taken[i].from.frame);
     pthread_mutex_destroy(&v->damage);
     free(v->path);
     free(v);

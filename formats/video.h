@@ -27,8 +27,11 @@ struct fmt_video {
     struct fmt_queue decoded, converted;
     pthread_t thread[FMT_STILL_THREADS + 1];
     int n_threads, still_threads;
-    struct fmt_queued taken; /* what fmt_video_next works on */
-    struct s2_yuv planes;    /* of taken.frame, if it is not RGB */
+    struct {
+        struct fmt_queued from;
+        struct s2_yuv planes; /* of from.frame, if it is not RGB */
+    } taken[2];               /* what the last calls of fmt_video_next gave, in turns */
+    int turn;
     atomic_bool give_planes;
     bool end_told; /* fmt_video_next has reported how the clip ended */
     _Atomic int64_t frames_seen, busy_ns;

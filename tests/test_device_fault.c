@@ -50,8 +50,8 @@ static void step_wait(struct s2_backend *be, uint64_t step)
     cr_expect_eq(step, waited++);
 }
 
-/* What runs ahead of a step, and the copies that hand it over. */
-static int ahead, handed_over;
+/* What runs ahead of a step, and the copies that hand it over, at once or later. */
+static int ahead, handed_over, taken_later;
 
 static void ahead_begin(struct s2_backend *be)
 {
@@ -59,10 +59,9 @@ static void ahead_begin(struct s2_backend *be)
     cr_expect_eq(ahead++, 0, "nothing runs ahead of what runs ahead");
 }
 
-static void ahead_end(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
+static void hand_over(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
 {
-    cr_expect_eq(--ahead, 0);
-    cr_expect(n > 0 && n <= S2_MAX_AHEAD);
+    cr_expect(n > 0 && n <= S2_MAX_COPIES);
     if (be->skip) return;
     for (int i = 0; i < n; i++) {
         const size_t bytes = (size_t)s2_elements(to[i]) * s2_dtype_size(to[i].dtype);
@@ -71,7 +70,19 @@ static void ahead_end(struct s2_backend *be, int n, const struct s2_tensor *to, 
         memcpy(to[i].data, from[i].data, bytes);
         memset(from[i].data, 0xff, bytes); /* not a number: read no more */
     }
-    handed_over++;
+}
+
+static void ahead_end(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
+{
+    cr_expect_eq(--ahead, 0);
+    hand_over(be, n, to, from);
+    handed_over += !be->skip;
+}
+
+static void copy(struct s2_backend *be, int n, const struct s2_tensor *to, const struct s2_tensor *from)
+{
+    hand_over(be, n, to, from);
+    taken_later += !be->skip;
 }
 
 static void must(enum s2_status status, const struct s2_err *err)
@@ -79,9 +90,12 @@ static void must(enum s2_status status, const struct s2_err *err)
     cr_assert_eq(status, S2_OK, "%s", err->text);
 }
 
+/* A device that is done on return; one with steps in flight; and one that takes frames in pairs as well. */
+enum kind { AT_ONCE, BEHIND, IN_PAIRS };
+
 /* All that a run of one box on frame `prompted` has open when the passes begin, the device good for `good` frames. */
 static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int prompted, const char *direction,
-                     int good, bool behind)
+                     int good, enum kind kind)
 {
     struct s2_err err = {0};
     static char *argv[16];
@@ -106,12 +120,13 @@ static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int p
 
     cr_assert(r->device.backend = s2_cpu_open(0, S2_F32, &err), "%s", err.text);
     cpu = r->device.backend->ops, ops = *cpu, ops.video_masks = video_masks, calls_left = good;
-    begun = waited = 0, most_in_flight = ahead = handed_over = 0;
-    if (behind) {
+    begun = waited = 0, most_in_flight = ahead = handed_over = taken_later = 0;
+    if (kind != AT_ONCE) {
         ops.step_begin = step_begin, ops.step_end = step_end, ops.step_wait = step_wait;
-        ops.ahead_begin = ahead_begin, ops.ahead_end = ahead_end;
+        ops.ahead_begin = ahead_begin, ops.ahead_end = ahead_end, ops.copy = copy;
     }
     r->device.backend->ops = &ops;
+    r->pairs = kind == IN_PAIRS;
     *config = fix_config();
     config->width = r->info.width, config->height = r->info.height;
     config->objects = r->o.prompts.objects, config->n_objects = 1;
@@ -131,7 +146,8 @@ static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int p
                                                      .n_objects = 1,
                                                      .prompted_frames = r->schedule.prompted_frames,
                                                      .max_points = r->schedule.max_points,
-                                                     .want_owner = true},
+                                                     .want_owner = true,
+                                                     .pairs = r->pairs},
                          &err),
          &err);
 }
@@ -177,7 +193,7 @@ static void expect_fault(int prompted, const char *direction, int good, int firs
     struct cmd_run r;
     struct fmt_outputs_config config;
     struct s2_err err = {0};
-    open_run(&r, &config, prompted, direction, good, false);
+    open_run(&r, &config, prompted, direction, good, AT_ONCE);
     cr_expect_eq(cmd_passes_run(&r, &err), S2_E_DEVICE);
     cr_expect_str_eq(err.text, "the GPU failed in a step: unspecified launch failure");
     cr_expect_eq(r.finished, last - first + 1);
@@ -197,13 +213,13 @@ Test(device_fault, finished_frames_of_a_backward_run_are_written)
     expect_fault(7, "backward", 4, 5, 8);
 }
 
-/* The JSON lines of a run, on a device that is behind or not. */
-static char *results_of(bool behind, size_t *n)
+/* The JSON lines of a run. */
+static char *results_of(enum kind kind, size_t *n)
 {
     struct cmd_run r;
     struct fmt_outputs_config config;
     struct s2_err err = {0};
-    open_run(&r, &config, 2, "forward", 1000, behind);
+    open_run(&r, &config, 2, "forward", 1000, kind);
     must(cmd_passes_run(&r, &err), &err);
     cr_expect_eq(r.finished, CLIP_FRAMES);
     must(fmt_outputs_finish(r.outputs, &err), &err);
@@ -218,7 +234,7 @@ static char *results_of(bool behind, size_t *n)
 Test(device_fault, steps_in_flight_give_the_same_results)
 {
     size_t n[2];
-    char *at_once = results_of(false, &n[0]), *behind = results_of(true, &n[1]);
+    char *at_once = results_of(AT_ONCE, &n[0]), *behind = results_of(BEHIND, &n[1]);
     cr_expect_eq(begun, CLIP_FRAMES);
     cr_expect_eq(waited, CLIP_FRAMES);
     cr_expect_eq(handed_over, CLIP_FRAMES - 2, "features of %d frames, the first 2 have no object", handed_over);
@@ -228,12 +244,25 @@ Test(device_fault, steps_in_flight_give_the_same_results)
     free(at_once), free(behind);
 }
 
+Test(device_fault, frames_in_pairs_give_the_same_results)
+{
+    size_t n[2];
+    char *at_once = results_of(AT_ONCE, &n[0]), *pairs = results_of(IN_PAIRS, &n[1]);
+    cr_expect_eq(begun, CLIP_FRAMES);
+    cr_expect_eq(handed_over, (CLIP_FRAMES - 2 + 1) / 2, "the encoder ran %d times", handed_over);
+    cr_expect_eq(taken_later, (CLIP_FRAMES - 2) / 2, "second frames of %d pairs", taken_later);
+    cr_expect_eq(most_in_flight, S2_MAX_IN_FLIGHT, "at most %d steps were in flight", most_in_flight);
+    cr_assert_eq(n[0], n[1]);
+    cr_expect_arr_eq(at_once, pairs, n[0]);
+    free(at_once), free(pairs);
+}
+
 Test(device_fault, what_was_in_flight_when_the_device_failed_is_not_written)
 {
     struct cmd_run r;
     struct fmt_outputs_config config;
     struct s2_err err = {0};
-    open_run(&r, &config, 0, "forward", 5, true);
+    open_run(&r, &config, 0, "forward", 5, BEHIND);
     cr_expect_eq(cmd_passes_run(&r, &err), S2_E_DEVICE);
     cr_expect_str_eq(err.text, "the GPU failed in a step: unspecified launch failure");
     cr_expect(r.finished > 5 - S2_MAX_IN_FLIGHT && r.finished <= 5, "%d frames", (int)r.finished);

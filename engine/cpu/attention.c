@@ -45,8 +45,8 @@ void cpu_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q
 static void whole_map(struct s2_backend *be, struct s2_tensor y, struct s2_tensor qkv, int heads)
 {
     const int tokens = qkv.h * qkv.w, o = qkv.c / 3;
-    const struct s2_tensor flat = {qkv.data, qkv.dtype, 1, 1, tokens, qkv.c, qkv.ld};
-    cpu_attention(be, s2_shape(y, 1, 1, tokens, o), s2_columns(flat, 0, o), s2_columns(flat, o, o),
+    const struct s2_tensor flat = {qkv.data, qkv.dtype, qkv.n, 1, tokens, qkv.c, qkv.ld};
+    cpu_attention(be, s2_shape(y, y.n, 1, tokens, o), s2_columns(flat, 0, o), s2_columns(flat, o, o),
                   s2_columns(flat, 2 * o, o), heads);
 }
 
@@ -66,8 +66,9 @@ void cpu_window_attention(struct s2_backend *be, struct s2_tensor y, struct s2_t
     const float *pad = ((const struct cpu_matrix *)lin->impl)->bias;
 
     CPU_PARALLEL_FOR(cpu, CPU_WORTH)
-    for (int piece = 0; piece < down * across; piece++) {
-        const int top = piece / across * side_h, left = piece % across * side_w;
+    for (int piece = 0; piece < qkv.n * down * across; piece++) {
+        const int image = piece / (down * across), top = piece / across % down * side_h, left = piece % across * side_w;
+        const struct s2_tensor from = s2_batch(qkv, image, 1), to = s2_batch(y, image, 1);
         struct cpu_window win = {.o = o,
                                  .row = (ptrdiff_t)qkv.w * qkv.ld,
                                  .token = qkv.ld,
@@ -79,9 +80,9 @@ void cpu_window_attention(struct s2_backend *be, struct s2_tensor y, struct s2_t
                                  .pool = pool};
         win.n_pad = side_h * side_w - win.h * win.w;
         for (int head = 0; head < heads; head++) {
-            win.qkv = cpu_token(qkv, (int64_t)top * qkv.w + left) + head * d;
+            win.qkv = cpu_token(from, (int64_t)top * qkv.w + left) + head * d;
             win.pad = pad + head * d;
-            win.y = cpu_token(y, (int64_t)(top / cell) * y.w + left / cell) + head * d;
+            win.y = cpu_token(to, (int64_t)(top / cell) * y.w + left / cell) + head * d;
             cpu->kern->window(&win, cpu_local(cpu));
         }
     }

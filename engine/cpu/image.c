@@ -56,9 +56,8 @@ static struct picture picture_of_planes(struct cpu_backend *cpu, struct picture 
     return (struct picture){to, pitch, p.width, p.height};
 }
 
-void cpu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_image *frame)
+static void preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_image *frame)
 {
-    if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
     const int size = y.w, width = frame->width, height = frame->height;
     const size_t across_size = axis_size(width, size), down_size = axis_size(height, size);
@@ -86,4 +85,9 @@ void cpu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_i
         for (int i = 0; i < 3 * size; i += 3)
             for (int c = 0; c < 3; c++) to[i + c] = level[c][from[i + c]];
     }
+}
+
+void cpu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_image *frame)
+{
+    for (int i = 0; !be->skip && i < y.n; i++) preprocess(be, s2_batch(y, i, 1), frame + i);
 }

@@ -114,10 +114,9 @@ static void attend_window(struct s2_tensor y, struct scratch *s, struct window w
     }
 }
 
-void plain_window_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor qkv,
-                            const struct s2_linear *lin, int heads, int window, bool pool)
+static void map_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor qkv, const struct s2_linear *lin,
+                          int heads, int window, bool pool)
 {
-    if (be->skip) return;
     const float *padding = ((const struct plain_matrix *)lin->impl)->bias;
     struct window win = {window ? window : qkv.h, window ? window : qkv.w, 0, 0};
     struct scratch s = {0};
@@ -135,4 +134,11 @@ void plain_window_attention(struct s2_backend *be, struct s2_tensor y, struct s2
         }
     }
     scratch_free(&s);
+}
+
+void plain_window_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor qkv,
+                            const struct s2_linear *lin, int heads, int window, bool pool)
+{
+    for (int i = 0; !be->skip && i < y.n; i++)
+        map_attention(be, s2_batch(y, i, 1), s2_batch(qkv, i, 1), lin, heads, window, pool);
 }

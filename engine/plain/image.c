@@ -66,9 +66,8 @@ static bool resize_axis(struct picture *p, int size, bool vertical)
     return ok;
 }
 
-void plain_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_image *frame)
+static void preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_image *frame)
 {
-    if (be->skip) return;
     const int size = y.w;
     struct picture p;
     bool ok = picture_alloc(&p, frame->width, frame->height);
@@ -93,6 +92,11 @@ void plain_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2
         s2_no_memory(&be->err, "a frame", (size_t)frame->width * (size_t)frame->height * 3);
     }
     free(p.rgb);
+}
+
+void plain_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_image *frame)
+{
+    for (int i = 0; !be->skip && i < y.n; i++) preprocess(be, s2_batch(y, i, 1), frame + i);
 }
 
 /* Where the kernel lies for an output pixel: the image and the input coordinates of the top left tap. */

@@ -150,26 +150,33 @@ static void one_window_bound(double *bound, struct kc_tensor qkv, const struct k
     }
 }
 
-static void window_attention(int h, int w, int heads, int d, int window, bool pool, double size)
+/* n maps */
+static void windows(int n, int h, int w, int heads, int d, int window, bool pool, double size)
 {
-    kc_begin("[%d,%d] in windows of %d, %d heads of %d, size %g%s", h, w, window, heads, d, size,
+    kc_begin("%d x [%d,%d] in windows of %d, %d heads of %d, size %g%s", n, h, w, window, heads, d, size,
              pool ? ", pooled" : "");
     const int o = heads * d;
     struct kc_linear lin = kc_linear(5, 3 * o); /* only its bias counts */
-    struct kc_tensor qkv = kc_noise(1, h, w, 3 * o, size), y = kc_poison(1, pool ? h / 2 : h, pool ? w / 2 : w, o);
+    struct kc_tensor qkv = kc_noise(n, h, w, 3 * o, size), y = kc_poison(n, pool ? h / 2 : h, pool ? w / 2 : w, o);
     double *bound = kc_scratch((size_t)s2_elements(y.on[KC_ORACLE]), sizeof *bound);
     const int wh = window ? window : h, ww = window ? window : w;
-    for (int top = 0; top < h; top += wh) {
-        for (int left = 0; left < w; left += ww) {
-            for (int c = 0; c < o; c += d) {
-                one_window_bound(bound, qkv, &lin, y.on[KC_ORACLE], top, left, wh, ww, c, d, pool);
-            }
-        }
+    for (int i = 0; i < n; i++) {
+        const struct s2_tensor to = s2_batch(y.on[KC_ORACLE], i, 1);
+        const struct kc_tensor from = kc_batch(qkv, i, 1);
+        for (int top = 0; top < h; top += wh)
+            for (int left = 0; left < w; left += ww)
+                for (int c = 0; c < o; c += d)
+                    one_window_bound(bound + i * s2_elements(to), from, &lin, to, top, left, wh, ww, c, d, pool);
     }
     KC_EACH(s) KC_RUN(s, window_attention, y.on[s], qkv.on[s], &lin.on[s], heads, window, pool);
     kc_close(y, bound);
     kc_linear_free(&lin);
     kc_end();
+}
+
+static void window_attention(int h, int w, int heads, int d, int window, bool pool, double size)
+{
+    windows(1, h, w, heads, d, window, pool, size);
 }
 
 static void window_attention_of_gpus(void)
@@ -184,7 +191,12 @@ static void window_attention_of_gpus(void)
         window_attention(15, 29, 2, d, 14, false, 30);
         window_attention(20, 34, 2, d, 16, false, 2);
         window_attention(34, 18, 3, d, 16, true, 2);
+        windows(2, 30, 18, 3, d, 8, false, 2);
+        windows(2, 10, 6, 3, d, 4, false, 2);
+        windows(2, 30, 16, 3, d, 14, false, 2);
+        windows(2, 16, 34, 2, d, 16, true, 2);
     }
+    windows(2, 20, 16, 2, 96, 0, false, 1);
     window_attention(64, 64, 2, 96, 8, false, 1);
     window_attention(32, 30, 2, 96, 0, true, 2);
 }
@@ -219,5 +231,9 @@ void check_window_attention(void)
     if (kc.quick) return;
     window_attention(32, 32, 2, 96, 0, false, 2);
     window_attention(17, 15, 2, 72, 14, false, 2);
+    windows(2, 18, 20, 2, 32, 8, false, 2);
+    windows(3, 18, 20, 2, 56, 8, true, 2);
+    windows(2, 9, 11, 2, 72, 0, false, 2);
+    windows(2, 6, 10, 2, 96, 4, false, 2);
     if (kc.gpu) window_attention_of_gpus();
 }

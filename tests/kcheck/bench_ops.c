@@ -20,6 +20,7 @@ static void bench_preprocess(int width, int height, int size)
     struct kc_tensor y = kc_poison(1, size, size, 3);
     for (size_t i = 0; frame.rgb && i < stride * (size_t)height; i++) frame.rgb[i] = (uint8_t)kc_below(256);
     if (frame.rgb) {
+        if (kc.be[T]->ops->stage_images) KC_CALL(T, stage_images, 1, &frame);
         KC_BENCH("preprocess", 0, bytes_of(y) + (double)stride * height, KC_CALL(T, preprocess, y.on[T], &frame),
                  "%dx%d -> %d", width, height, size);
     }

@@ -281,6 +281,12 @@ struct kc_tensor kc_columns(struct kc_tensor t, int first, int count)
     return t;
 }
 
+struct kc_tensor kc_batch(struct kc_tensor t, int first, int count)
+{
+    KC_EACH(s) t.on[s] = s2_batch(t.on[s], first, count);
+    return t;
+}
+
 struct kc_tensor kc_shape(struct kc_tensor t, int n, int h, int w, int c)
 {
     KC_EACH(s) t.on[s] = s2_shape(t.on[s], n, h, w, c);

@@ -6,12 +6,12 @@
 
 enum picture { NOISE, EDGES, WHITE };
 
-static void preprocess_image(int size, const struct s2_image *frame)
+static void preprocess_images(int size, int n, const struct s2_image *frame)
 {
-    struct kc_tensor y = kc_poison(1, size, size, 3);
+    struct kc_tensor y = kc_poison(n, size, size, 3);
     KC_EACH(s)
     {
-        if (kc.be[s]->ops->stage_image) KC_CALL(s, stage_image, frame);
+        if (kc.be[s]->ops->stage_images) KC_CALL(s, stage_images, n, frame);
         KC_RUN(s, preprocess, y.on[s], frame);
     }
     kc_equal(y);
@@ -29,7 +29,7 @@ static void preprocess(int width, int height, int size, enum picture kind, size_
         const int v = kc_below(256);
         rgb[i] = (uint8_t)(kind == NOISE ? v : kind == EDGES ? (v < 128 ? 0 : 255) : 255);
     }
-    preprocess_image(size, &(struct s2_image){.width = width, .height = height, .stride = stride, .rgb = rgb});
+    preprocess_images(size, 1, &(struct s2_image){.width = width, .height = height, .stride = stride, .rgb = rgb});
     free(rgb);
 }
 
@@ -65,7 +65,14 @@ static void preprocess_planes(int width, int height, int size, int step, int cx,
     uint8_t *u = noise_plane(step * width / 2, height / 2, p.chroma_stride);
     uint8_t *v = noise_plane(step * width / 2, height / 2, p.chroma_stride);
     p.y = luma, p.u = u, p.v = step == 2 ? u + 1 : v;
-    preprocess_image(size, &(struct s2_image){.width = width, .height = height, .yuv = &p});
+    const struct s2_image planes = {.width = width, .height = height, .yuv = &p};
+    preprocess_images(size, 1, &planes);
+    kc_begin("%dx%d -> %d, planes, then the luma three times as RGB", width, height, size);
+    uint8_t *grey = noise_plane(3 * width, height, 3 * (size_t)width);
+    preprocess_images(
+        size, 2,
+        (struct s2_image[]){planes, {.width = width, .height = height, .stride = 3 * (size_t)width, .rgb = grey}});
+    free(grey);
     free(luma);
     free(u);
     free(v);
@@ -112,9 +119,11 @@ static void conv_sums(struct kc_tensor x, struct s2_tensor y, const struct kc_co
         const int o = (int)(i % y.c), column = (int)(i / y.c % y.w), row = (int)(i / y.c / y.w % y.h);
         const int n = (int)(i / y.c / y.w / y.h);
         double sum = conv->b[o], size = fabs(sum);
+        int taps = 0; /* fewer at the edges, where roundings even out less */
         for (int t = 0; t < d->k * d->k; t++) {
             const int ix = column * d->stride - d->pad + t % d->k, iy = row * d->stride - d->pad + t / d->k;
             if (ix < 0 || ix >= v->w || iy < 0 || iy >= v->h) continue;
+            taps++;
             for (int c = 0; c < fan; c++) {
                 const double w = conv->w[(o * fan + c) * d->k * d->k + t];
                 const double term = w * kc_value(x, ((int64_t)n * v->h + iy) * v->w + ix, d->groups == 1 ? c : o);
@@ -122,7 +131,7 @@ static void conv_sums(struct kc_tensor x, struct s2_tensor y, const struct kc_co
                 size += fabs(term);
             }
         }
-        value[i] = sum, error[i] = kc_dot_bound(fan * d->k * d->k) * size;
+        value[i] = sum, error[i] = kc_dot_bound(fan * taps) * size;
     }
 }
 
@@ -168,13 +177,13 @@ void check_conv(void)
 }
 
 /* The convolution's result may be rounded before the positions are added. */
-static void patch_embed(int h, int w, int in, int out, int k, int stride, int pad)
+static void patch_embed(int n, int h, int w, int in, int out, int k, int stride, int pad)
 {
-    kc_begin("[%d,%d,%d] -> %d, %dx%d stride %d pad %d", h, w, in, out, k, k, stride, pad);
+    kc_begin("%d x [%d,%d,%d] -> %d, %dx%d stride %d pad %d", n, h, w, in, out, k, k, stride, pad);
     struct kc_conv c = kc_conv(in, out, k, stride, pad, 1);
     const int H = (h + 2 * pad - k) / stride + 1, W = (w + 2 * pad - k) / stride + 1;
-    struct kc_tensor x = kc_noise(1, h, w, in, 1), pos = kc_noise(1, H, W, out, 1), y = kc_poison(1, H, W, out);
-    const int cells = H * W * out;
+    struct kc_tensor x = kc_noise(n, h, w, in, 1), pos = kc_noise(1, H, W, out, 1), y = kc_poison(n, H, W, out);
+    const int cells = n * H * W * out;
     double *sum = kc_scratch((size_t)cells, sizeof *sum), *bound = kc_scratch((size_t)cells, sizeof *bound);
     conv_sums(x, y.on[KC_ORACLE], &c, sum, bound);
     for (int i = 0; i < cells; i++) bound[i] += kc_store_bound(sum[i]);
@@ -186,14 +195,18 @@ static void patch_embed(int h, int w, int in, int out, int k, int stride, int pa
 
 void check_patch_embed(void)
 {
-    patch_embed(4, 4, 3, 96, 7, 4, 3);
-    patch_embed(64, 64, 3, 96, 7, 4, 3);
-    patch_embed(64, 128, 3, 112, 7, 4, 3);
-    patch_embed(72, 60, 3, 144, 7, 4, 3);
-    patch_embed(132, 68, 3, 96, 7, 4, 3);
-    patch_embed(64, 64, 3, 48, 7, 4, 3);
-    patch_embed(33, 29, 3, 24, 7, 4, 3);
-    patch_embed(20, 20, 5, 16, 3, 2, 1);
+    patch_embed(1, 4, 4, 3, 96, 7, 4, 3);
+    patch_embed(1, 64, 64, 3, 96, 7, 4, 3);
+    patch_embed(1, 64, 128, 3, 112, 7, 4, 3);
+    patch_embed(1, 72, 60, 3, 144, 7, 4, 3);
+    patch_embed(1, 132, 68, 3, 96, 7, 4, 3);
+    patch_embed(2, 72, 60, 3, 112, 7, 4, 3);
+    patch_embed(2, 36, 20, 3, 96, 7, 4, 3);
+    patch_embed(3, 64, 64, 3, 144, 7, 4, 3);
+    patch_embed(2, 33, 29, 3, 24, 7, 4, 3);
+    patch_embed(1, 64, 64, 3, 48, 7, 4, 3);
+    patch_embed(1, 33, 29, 3, 24, 7, 4, 3);
+    patch_embed(1, 20, 20, 5, 16, 3, 2, 1);
 }
 
 /* The convolution's result may be rounded before its norm. z, the normed values, move by the errors of all channels. */

@@ -91,8 +91,9 @@ struct kc_tensor kc_poison_f32(int n, int h, int w, int c);
 
 struct kc_tensor kc_columns(struct kc_tensor, int first, int count);
 struct kc_tensor kc_shape(struct kc_tensor, int n, int h, int w, int c);
-float kc_value(struct kc_tensor, int64_t token, int c); /* content at the start */
-float *kc_random(size_t n, double scale);               /* host, until kc_end */
+struct kc_tensor kc_batch(struct kc_tensor, int first, int count); /* views all three */
+float kc_value(struct kc_tensor, int64_t token, int c);            /* content at the start */
+float *kc_random(size_t n, double scale);                          /* host, until kc_end */
 
 struct kc_linear {
     struct s2_linear on[KC_SIDES];
@@ -151,8 +152,7 @@ struct kc_attended {
 void kc_attention_bound(double *bound, const double *q, const struct kc_attended *);
 
 /* cases, by file */
-void check_preprocess(void), check_conv(void), check_conv_norm(void), check_patch_embed(void),
-    check_max_pool2(void),
+void check_preprocess(void), check_conv(void), check_conv_norm(void), check_patch_embed(void), check_max_pool2(void),
     check_upsample2_add(void);
 void check_linear(void), check_layer_norm(void), check_mlp(void), check_add(void), check_rope(void), check_take(void),
     check_concat(void), check_scatter(void);
