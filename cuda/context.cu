@@ -144,7 +144,8 @@ static struct s2_ops make_ops(void)
     o.alloc = cu_alloc, o.free = cu_free, o.upload = cu_upload, o.download = cu_download;
     o.alloc_host = cu_alloc_host, o.free_host = cu_free_host, o.sync = cu_sync, o.stage_images = cu_stage_images;
     o.step_begin = cu_step_begin, o.step_end = cu_step_end, o.step_wait = cu_step_wait;
-    o.ahead_begin = cu_ahead_begin, o.ahead_end = cu_ahead_end, o.copy = cu_copy, o.mark = cu_mark, o.between = cu_between;
+    o.ahead_begin = cu_ahead_begin, o.ahead_end = cu_ahead_end, o.copy = cu_copy, o.mark = cu_mark,
+    o.between = cu_between;
     o.begin = cu_begin, o.end = cu_end, o.forget = cu_forget, o.close = cu_close;
     o.linear_create = cu_linear_create, o.linear_destroy = cu_linear_destroy;
     o.conv_create = cu_conv_create, o.conv_destroy = cu_conv_destroy;

@@ -34,13 +34,13 @@ struct cu_lane {
 enum { CU_MAIN, CU_AHEAD, CU_LANES };
 
 struct cu_backend {
-    struct s2_backend base;   /* first */
-    int device, sm_count, cc; /* cc: 80, 86, 89, 90, 100 ...; of what the code is for, if older */
+    struct s2_backend base;              /* first */
+    int device, sm_count, cc;            /* cc: 80, 86, 89, 90, 100 ...; of what the code is for, if older */
     struct cu_lane lane[CU_LANES], *now; /* now: where operators go */
     cudaEvent_t encoded, taken;          /* of the last ahead_end: before and behind its copies, steps.cu */
-    bool recording; /* the stream is being captured: nothing may allocate or wait */
-    bool awaits;    /* kernels may be set up before the one before is done, launch.cuh */
-    uint8_t *frame; /* staged pictures, device memory, image.cu */
+    bool recording;                      /* the stream is being captured: nothing may allocate or wait */
+    bool awaits;                         /* kernels may be set up before the one before is done, launch.cuh */
+    uint8_t *frame;                      /* staged pictures, device memory, image.cu */
     size_t frame_size;
     struct cu_staging staging[CU_STAGINGS];
     uint64_t staged; /* frames so far */
@@ -247,8 +247,8 @@ const float *cu_conv_bias(const struct s2_conv *);   /* device memory */
 /* patches.cu */
 void cu_patch_embed(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
                     struct s2_tensor pos);
-bool cu_patches_take(const struct s2_conv *);    /* there is a kernel for it in 16 bits */
-size_t cu_patches_cells(const struct s2_conv *); /* numbers of the packed weights */
+bool cu_patches_take(const struct s2_conv *);                            /* there is a kernel for it in 16 bits */
+size_t cu_patches_cells(const struct s2_conv *);                         /* numbers of the packed weights */
 void cu_patches_pack(const struct s2_conv *, float *to, const float *w); /* w as conv_create has it */
 /* image.cu */
 void cu_stage_images(struct s2_backend *, int n, const struct s2_image *);
@@ -287,8 +287,8 @@ void cu_window_attention(struct s2_backend *, struct s2_tensor y, struct s2_tens
 /* masks.cu */
 void cu_mask_logits(struct s2_backend *, struct s2_tensor y, struct s2_tensor hyper, struct s2_tensor u);
 void cu_choose(struct s2_backend *, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
-               struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
-               int first, bool multimask);
+               struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens, int first,
+               bool multimask);
 void cu_fill_holes(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, int area);
 void cu_video_masks(struct s2_backend *, const struct s2_video_masks *out, struct s2_tensor low);
 /* bank.cu */

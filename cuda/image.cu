@@ -274,8 +274,8 @@ static struct tiling make_tiling(const struct axis &along, const struct axis &li
 /* The first pass goes along lines, the second from line to line: lines are rows, or columns if DOWN_FIRST. y
  * [n][S][S][3], frames `apart` bytes from each other */
 template <class T, bool DOWN_FIRST>
-__global__ void resample(T *y, const uint8_t *frames, size_t apart, struct axis along, struct axis lines, const float *level,
-                         struct tiling t)
+__global__ void resample(T *y, const uint8_t *frames, size_t apart, struct axis along, struct axis lines,
+                         const float *level, struct tiling t)
 {
     cu_await();
     extern __shared__ uint8_t resample_memory[];
@@ -324,7 +324,8 @@ void cu_preprocess(struct s2_backend *be, struct s2_tensor y, const struct s2_im
     const bool down_first = s2i_bicubic_vertical_first(w, h, side);
     const struct axis &along = down_first ? down : across, &lines = down_first ? across : down;
     const struct tiling t = make_tiling(along, lines);
-    const dim3 grid((unsigned)cu_blocks(side, t.wide), (unsigned)cu_blocks(side, t.tall), (unsigned)y.n), block(ACROSS, DOWN);
+    const dim3 grid((unsigned)cu_blocks(side, t.wide), (unsigned)cu_blocks(side, t.tall), (unsigned)y.n),
+        block(ACROSS, DOWN);
     CU_BY_TYPE(y.dtype, T, {
         auto kernel = down_first ? resample<T, true> : resample<T, false>;
         cu_launch(be, kernel, grid, block, shared_bytes(t), (T *)y.data, cu->frame, distance(f), along, lines, level,

@@ -98,8 +98,8 @@ __global__ void pick(float *low, T *token, float *best_iou, const int *which, co
 }
 
 void cu_choose(struct s2_backend *be, struct s2_tensor low, struct s2_tensor token, struct s2_tensor best_iou,
-               struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens,
-               int first, bool multimask)
+               struct s2_tensor masks, struct s2_tensor iou, struct s2_tensor score, struct s2_tensor tokens, int first,
+               bool multimask)
 {
     if (be->skip) return;
     const int n = masks.n, pixels = masks.w, c = tokens.c;

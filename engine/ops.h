@@ -163,8 +163,8 @@ struct s2_ops {
     void (*forget)(struct s2_backend *, uint64_t session); /* drops the recordings of a session */
 
     /* --- image */
-    /* y [n,S,S,3]: frame[n], all of one size, squeezed to S x S by Pillow's 8-bit bicubic (antialiased, a = -0.5, horizontal
-     * pass first; vertical first only when H > 100 W and S < H; an axis of equal size is not resampled),
+    /* y [n,S,S,3]: frame[n], all of one size, squeezed to S x S by Pillow's 8-bit bicubic (antialiased, a = -0.5,
+     * horizontal pass first; vertical first only when H > 100 W and S < H; an axis of equal size is not resampled),
      * then (v/255 rounded to f32 - mean) / std in f32, RGB, mean .485 .456 .406, std .229 .224 .225. Planes become
      * RGB first, byte by byte as s2_yuv_row has it. */
     void (*preprocess)(struct s2_backend *, struct s2_tensor y, const struct s2_image *frame);
