@@ -149,15 +149,16 @@ __global__ void flash_merge(Source src, flash_partial part, int splits, int prob
 }
 
 /* How many parts to split the keys of `blocks` equal blocks into, `slots` of which run at once: the fewest rounds of
- * the device for the work, with a little charge for each partial result written and read. tiles: the steps of a block
- * over all keys; a part has at least `least` of them. */
+ * the device for the work, what a block does besides being worth two tiles, with a little charge for each partial
+ * result written and read. tiles: the steps of a block over all keys; a part has at least `least` of them. */
 static inline int flash_choose_splits(int64_t blocks, int slots, int tiles, int least, int keys, int dv)
 {
-    const double charge = 0.2 * dv / keys;
+    const double charge = 0.2 * dv / keys, besides = 2.0 / tiles;
     int best = 1;
-    double cost = (double)((blocks + slots - 1) / slots);
+    double cost = (double)((blocks + slots - 1) / slots) * (1 + besides);
     for (int s = 2; s <= FLASH_MAX_SPLITS && s * least <= tiles; s++) {
-        const double this_cost = (double)((blocks * s + slots - 1) / slots) / s + charge * (s + 1);
+        const double rounds = (double)((blocks * s + slots - 1) / slots);
+        const double this_cost = rounds * (1.0 / s + besides) + charge * (s + 1);
         if (this_cost < cost) best = s, cost = this_cost;
     }
     return best;

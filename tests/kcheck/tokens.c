@@ -99,6 +99,12 @@ void check_layer_norm(void)
     layer_norm(1, 7, 1152, 1e-6f, S2_ACT_NONE, 0, false);
 }
 
+static double activated(double v, enum s2_act act)
+{
+    return act == S2_ACT_GELU ? v * 0.5 * erfc(-v / sqrt(2)) : act == S2_ACT_RELU ? fmax(v, 0) : v;
+}
+
+/* The perceptron's result may be rounded before it is added. */
 static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with_norm, bool in_place)
 {
     kc_begin("%dx%d tokens, %d -> %d -> %d, activation %d%s%s", n, tokens, c, hidden, c, act,
@@ -109,7 +115,8 @@ static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with
     const size_t rows = (size_t)n * (size_t)tokens, size = rows * (size_t)c;
     double *value = kc_scratch(size, sizeof *value), *error = kc_scratch(size, sizeof *error);
     double *bound = kc_scratch(size, sizeof *bound), *inner = kc_scratch((size_t)hidden, sizeof *inner);
-    double *size_of = kc_scratch((size_t)hidden, sizeof *size_of);
+    double *size_of = kc_scratch((size_t)hidden, sizeof *size_of),
+           *given_on = kc_scratch((size_t)hidden, sizeof *given_on);
     if (with_norm) kc_norm_bound(x, &norm, value, error);
     for (size_t i = 0; with_norm && i < size; i++) error[i] += kc_store_bound(value[i]);
     for (size_t i = 0; !with_norm && i < size; i++) value[i] = kc_value(x, (int64_t)i / c, (int)(i % (size_t)c));
@@ -123,16 +130,18 @@ static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with
                 given += pow(w * error[r * (size_t)c + (size_t)i], 2);
             }
             size_of[h] = fabs(sum); /* at least |act(sum)| */
+            given_on[h] = activated(sum, act);
             inner[h] = kc_act_pass_bound(sum, kc_dot_bound(c) * terms + 2 * sqrt(given), act) + kc_store_bound(sum);
         }
         for (int o = 0; o < c; o++) {
-            double terms = fabs((double)fc2.b[o]) + fabs((double)kc_value(y, (int64_t)r, o)), given = 0;
+            double terms = fabs((double)fc2.b[o]) + fabs((double)kc_value(y, (int64_t)r, o)), given = 0, sum = fc2.b[o];
             for (int h = 0; h < hidden; h++) {
-                const double w = fabs((double)fc2.w[(size_t)o * (size_t)hidden + (size_t)h]);
-                terms += w * size_of[h];
+                const double w = fc2.w[(size_t)o * (size_t)hidden + (size_t)h];
+                sum += w * given_on[h];
+                terms += fabs(w) * size_of[h];
                 given += pow(w * inner[h], 2);
             }
-            bound[r * (size_t)c + (size_t)o] = kc_dot_bound(hidden) * terms + 2 * sqrt(given);
+            bound[r * (size_t)c + (size_t)o] = kc_dot_bound(hidden) * terms + 2 * sqrt(given) + kc_store_bound(sum);
         }
     }
     KC_EACH(s) KC_RUN(s, mlp, y.on[s], x.on[s], with_norm ? &norm.on[s] : NULL, &fc1.on[s], act, &fc2.on[s]);
