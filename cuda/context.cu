@@ -151,7 +151,8 @@ static struct s2_ops make_ops(void)
     o.conv_create = cu_conv_create, o.conv_destroy = cu_conv_destroy;
     o.preprocess = cu_preprocess, o.conv = cu_conv, o.conv_norm = cu_conv_norm, o.patch_embed = cu_patch_embed,
     o.max_pool2 = cu_max_pool2, o.upsample2_add = cu_upsample2_add;
-    o.linear = cu_linear, o.layer_norm = cu_layer_norm, o.mlp = cu_mlp, o.add = cu_add, o.rope = cu_rope;
+    o.linear = cu_linear, o.layer_norm = cu_layer_norm, o.norm_linear = cu_norm_linear, o.mlp = cu_mlp, o.add = cu_add,
+    o.rope = cu_rope;
     o.attention = cu_attention, o.window_attention = cu_window_attention, o.take = cu_take, o.concat = cu_concat;
     o.scatter = cu_scatter, o.point_tokens = cu_point_tokens, o.deconv2 = cu_deconv2, o.mask_logits = cu_mask_logits;
     o.token_attention = cu_token_attention, o.token_to_image = cu_token_to_image;

@@ -222,6 +222,8 @@ void cu_linear_create(struct s2_backend *, struct s2_linear *, const float *w, c
 void cu_linear_destroy(struct s2_backend *, struct s2_linear *);
 void cu_linear(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *, enum s2_act,
                bool accumulate);
+void cu_norm_linear(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
+                    const struct s2_linear *, struct s2_tensor room);
 void cu_mlp(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
             const struct s2_linear *fc1, enum s2_act, const struct s2_linear *fc2);
 void cu_deconv2(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_linear *,

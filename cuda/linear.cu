@@ -398,6 +398,13 @@ void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, co
     if (!be->skip) launch_activate(be, y, t.data, act, true);
 }
 
+void cu_norm_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
+                    const struct s2_linear *l, struct s2_tensor room)
+{
+    if (be->skip || cu_mlp_layer(be, y, x, norm, l, S2_ACT_NONE, false)) return;
+    s2_compose_norm_linear(be, y, x, norm, l, room);
+}
+
 void cu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
             const struct s2_linear *fc1, enum s2_act act, const struct s2_linear *fc2)
 {

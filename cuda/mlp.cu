@@ -17,18 +17,19 @@ template <class T> __global__ void pack(T *to, const T *w, int in, int out, bool
 
 enum kind { NEITHER, FIRST, SECOND };
 
-/* Whether a layer is one of a perceptron that a kernel takes, by its shape. */
+/* By its shape, what a layer is: one of a perceptron that a kernel takes whole or in part; a first one, too, that makes
+ * queries, keys and values of as many channels each. */
 static enum kind kind_of(int in, int out)
 {
     const int narrow = in < out ? in : out, wide = in < out ? out : in;
-    if (wide != 4 * narrow) return NEITHER;
+    if (wide != 4 * narrow && out != 3 * in) return NEITHER;
     switch (narrow) {
     case 96:
+    case 192: return in < out ? FIRST : SECOND;
     case 112:
     case 144:
-    case 192:
-    case 224: return in < out ? FIRST : SECOND;
-    case 256:
+    case 224: return out == 3 * in ? NEITHER : in < out ? FIRST : SECOND;
+    case 256: return out == 4 * in ? FIRST : NEITHER;
     case 288:
     case 384:
     case 448:
@@ -51,10 +52,10 @@ void *cu_mlp_pack(struct s2_backend *be, const void *w, int in, int out)
 
 /* ------------------------------------------------------------------ launches */
 
-/* Slots for at most `tiles` tiles beside `biases` floats; 0: fewer than two fit. */
-template <class B> static int slots_for(int limit, int tiles, int biases)
+/* Slots for at most `tiles` tiles beside so many floats; 0: fewer than two fit. */
+template <class B> static int slots_for(int limit, int tiles, int floats)
 {
-    int slots = (limit - 4 * (3 * B::C + biases) - 512) / B::TILE_BYTES;
+    int slots = (limit - 4 * floats - (int)sizeof(mlp_barriers) - 128) / B::TILE_BYTES;
     if (slots > tiles) slots = tiles;
     if (slots > MLP_MAX_SLOTS) slots = MLP_MAX_SLOTS;
     return slots < 2 ? 0 : slots;
@@ -75,9 +76,10 @@ static mlp_problem<T> problem_of(struct s2_tensor y, struct s2_tensor x, const s
 template <class B> static bool launch_mlp(struct s2_backend *be, mlp_problem<typename B::T> p)
 {
     const int sms = cu_of(be)->sm_count, blocks = cu_blocks(p.tokens, 64 * B::GROUPS);
-    const int tiles = p.hidden / B::CHUNK * 2, slots = slots_for<B>(cu_shared_limit(be, "mlp"), tiles, p.hidden);
+    const int tiles = p.hidden / B::CHUNK * 2, floats = 3 * B::C + p.hidden;
+    const int slots = slots_for<B>(cu_shared_limit(be, "mlp"), tiles, floats);
     const bool resident = slots == tiles;
-    const int bytes = slots * B::TILE_BYTES + 4 * (3 * B::C + p.hidden);
+    const int bytes = slots * B::TILE_BYTES + 4 * floats;
     /* every block goes through all weights: where they are not kept, few blocks do so longer than many do products */
     if (!slots || (!resident && 2 * blocks < sms)) return false;
     const int units = resident ? cu_blocks(p.tokens, 64) : blocks, grid = units < sms ? units : sms;
@@ -99,8 +101,8 @@ template <class B> static bool launch_layer(struct s2_backend *be, const mlp_pro
         const int64_t time = (int64_t)cu_blocks((int64_t)blocks * s, sms) * (cu_blocks(chunks, s) + 3);
         if (time < best) best = time, splits = s;
     }
-    const int biases = cu_blocks(chunks, splits) * B::CHUNK;
-    const int slots = slots_for<B>(limit, chunks, biases), bytes = slots * B::TILE_BYTES + 4 * (3 * B::C + biases);
+    const int floats = 2 * B::C + cu_blocks(chunks, splits) * B::CHUNK;
+    const int slots = slots_for<B>(limit, chunks, floats), bytes = slots * B::TILE_BYTES + 4 * floats;
     if (!slots) return false;
     if (!cu_allow_shared(be, mlp_layer_kernel<B>, bytes, "linear")) return be->skip;
     const dim3 grid((unsigned)blocks, (unsigned)splits);
@@ -143,8 +145,10 @@ bool cu_mlp_whole(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x,
 template <class T> static bool layer_by_width(struct s2_backend *be, const mlp_problem<T> &p, int c)
 {
     switch (c) {
+    case 96: return launch_layer<mlp_blocking<T, 96, 96, 2>>(be, p);
+    case 192: return launch_layer<mlp_blocking<T, 192, 64, 2>>(be, p);
     case 256: return launch_layer<mlp_blocking<T, 256, 64, 2>>(be, p);
-    case 288: return launch_layer<mlp_blocking<T, 288, 64, 2>>(be, p);
+    case 288: return launch_layer<mlp_blocking<T, 288, 96, 2>>(be, p);
     case 384: return launch_layer<mlp_blocking<T, 384, 64, 2>>(be, p);
     case 448: return launch_layer<mlp_blocking<T, 448, 64, 2>>(be, p);
     case 576: return launch_layer<mlp_blocking<T, 576, 64, 2>>(be, p);
@@ -155,7 +159,8 @@ template <class T> static bool layer_by_width(struct s2_backend *be, const mlp_p
 bool cu_mlp_layer(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
                   const struct s2_linear *fc1, enum s2_act act, bool accumulate)
 {
-    if (act != S2_ACT_GELU || !taken(be, y, x, norm, fc1)) return false; /* the library has the others */
+    const bool known = act == S2_ACT_GELU || (act == S2_ACT_NONE && norm); /* the library has the others */
+    if (!known || !taken(be, y, x, norm, fc1)) return false;
     CU_BY_HALF(be->act, T, {
         mlp_problem<T> p = problem_of<T>(y, x, norm, fc1, act);
         p.accumulate = accumulate;

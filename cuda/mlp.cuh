@@ -205,12 +205,13 @@ __device__ __forceinline__ void mlp_bring(mlp_ring &ring, const mlp_problem<type
 
 /* ------------------------------------------------------------------ kernels */
 
-/* Shared memory: `slots` tiles, then vectors of floats: of all channels the norm's scale and shift and the second bias,
- * and the first bias of the block's hidden channels. */
+/* Shared memory: `slots` tiles, then vectors of floats: of all channels the norm's scale and shift and, if both layers
+ * are there, the second bias, and the first bias of the block's hidden channels. */
 template <class B> struct mlp_vectors {
     float *scale, *shift, *b2, *b1;
-    __device__ __forceinline__ mlp_vectors(unsigned char *memory, int slots)
-        : scale((float *)(memory + slots * B::TILE_BYTES)), shift(scale + B::C), b2(shift + B::C), b1(b2 + B::C)
+    __device__ __forceinline__ mlp_vectors(unsigned char *memory, int slots, bool both)
+        : scale((float *)(memory + slots * B::TILE_BYTES)), shift(scale + B::C), b2(shift + B::C),
+          b1(both ? b2 + B::C : b2)
     {
     }
 };
@@ -262,7 +263,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) mlp_kernel(mlp_problem<typename
     if (warp >= 4 * G) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(B::REGISTERS_LEFT));
         if (threadIdx.x == 128 * G) { /* without cu_await: weights do not change */
-            mlp_bring_vectors(mlp_vectors<B>(mlp_memory, slots), p, 0, count, &barriers.vectors);
+            mlp_bring_vectors(mlp_vectors<B>(mlp_memory, slots, true), p, 0, count, &barriers.vectors);
             for (int block = blockIdx.x; block < blocks || resident; block += gridDim.x) {
                 mlp_bring<B>(ring, p, count);
                 if (resident) break;
@@ -271,7 +272,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) mlp_kernel(mlp_problem<typename
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(B::REGISTERS));
         cu_await();
-        const mlp_vectors<B> vectors(mlp_memory, slots);
+        const mlp_vectors<B> vectors(mlp_memory, slots, true);
         const mlp_turn<B> turn = {group, !resident};
         turn.begin();
         const int step = resident ? gridDim.x * G : gridDim.x, end = resident ? units : blocks;
@@ -297,7 +298,8 @@ __global__ void __launch_bounds__(B::THREADS, 1) mlp_kernel(mlp_problem<typename
 #endif
 }
 
-/* y (+)= act(fc1(norm(x))). Grid (blocks of 64 GROUPS tokens, parts of the outputs) */
+/* y (+)= act(fc1(norm(x))). Grid (blocks of 64 GROUPS tokens, parts of the outputs). The products of a chunk run while
+ * the one before is activated and written. */
 template <class B>
 __global__ void __launch_bounds__(B::THREADS, 1) mlp_layer_kernel(mlp_problem<typename B::T> p, int slots)
 {
@@ -313,39 +315,54 @@ __global__ void __launch_bounds__(B::THREADS, 1) mlp_layer_kernel(mlp_problem<ty
     if (warp >= 4 * B::GROUPS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(B::REGISTERS_LEFT));
         if (threadIdx.x == 128 * B::GROUPS) { /* without cu_await: weights do not change */
-            mlp_bring_vectors(mlp_vectors<B>(mlp_memory, slots), p, begin, count, &barriers.vectors);
+            mlp_bring_vectors(mlp_vectors<B>(mlp_memory, slots, false), p, begin, count, &barriers.vectors);
             for (int j = 0; j < count; j++) ring.bring(p.w1 + (int64_t)(begin + j) * B::CHUNK * B::C);
         }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(B::REGISTERS));
         cu_await();
-        const mlp_vectors<B> vectors(mlp_memory, slots);
+        const mlp_vectors<B> vectors(mlp_memory, slots, false);
         const int64_t first = ((int64_t)blockIdx.x * B::GROUPS * 4 + warp) * 16;
         const int rows = (int)max(min((int64_t)16, p.tokens - first), (int64_t)0);
-        uint32_t a[B::C / 16][4], r[B::CHUNK / 16][4];
-        float h[B::CHUNK / 8][4];
+        uint32_t a[B::C / 16][4];
+        float h[2][B::CHUNK / 8][4];
         mlp_read<T, B::C>(a, p.x + first * p.ldx, p.ldx, rows, lane);
         bulk_wait(&barriers.vectors, 0);
         if (p.scale) mlp_normalise<T, B::C>(a, vectors.scale, vectors.shift, p.eps, lane, p.tokens < 0);
-        T *const to = p.y + first * p.ldy + begin * B::CHUNK;
-        const mlp_turn<B> turn = {(int)threadIdx.x >> 7, true};
-        turn.begin();
-        for (int j = 0; j < count; j++) {
-            turn.take();
-            mlp_first<B>(h, a, ring.await());
-            turn.end();
-            wgmma_wait<0>();
-            wgmma_settle(h);
-            ring.release(ring.slot, lane);
+        T *to = p.y + first * p.ldy + begin * B::CHUNK;
+        const float *bias = vectors.b1;
+        int done = 0; /* the slot of the chunk to finish */
+        const auto issue = [&](float(&to)[B::CHUNK / 8][4]) {
+            mlp_first<B>(to, a, ring.await());
             ring.advance();
-            mlp_activate<B::CHUNK>(h, vectors.b1 + j * B::CHUNK, p.act, lane);
-            if (p.accumulate) {
-                mlp_read<T, B::CHUNK>(r, to + j * B::CHUNK, p.ldy, rows, lane);
-                mlp_add<T, B::CHUNK, false>(r, h, NULL, lane);
-            } else {
-                mlp_narrow<T, B::CHUNK>(r, h);
-            }
-            mlp_write<T, B::CHUNK>(to + j * B::CHUNK, p.ldy, rows, r, lane);
+        };
+        const auto finish = [&](float(&from)[B::CHUNK / 8][4]) {
+            wgmma_settle(from);
+            ring.release(done, lane);
+            done = done + 1 < slots ? done + 1 : 0;
+            mlp_finish<T, B::CHUNK>(to, p.ldy, rows, from, bias, p.act, p.accumulate, lane);
+            to += B::CHUNK, bias += B::CHUNK;
+        };
+        /* no products depend on a condition, or the compiler would wait for them */
+        int left = count;
+        issue(h[0]);
+        for (; left > 2; left -= 2) {
+            issue(h[1]);
+            wgmma_wait<1>();
+            finish(h[0]);
+            issue(h[0]);
+            wgmma_wait<1>();
+            finish(h[1]);
+        }
+        if (left == 2) {
+            issue(h[1]);
+            wgmma_wait<1>();
+            finish(h[0]);
+            wgmma_wait<0>();
+            finish(h[1]);
+        } else {
+            wgmma_wait<0>();
+            finish(h[0]);
         }
     }
 #endif

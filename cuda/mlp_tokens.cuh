@@ -108,6 +108,12 @@ __device__ __forceinline__ void mlp_read(uint32_t (&a)[C / 16][4], const T *x, i
     }
 }
 
+/* 16 bytes at once, which the compiler may take apart to spare moves */
+__device__ __forceinline__ void mlp_store(void *to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
 template <class T, int C>
 __device__ __forceinline__ void mlp_write(T *y, int ld, int left, const uint32_t (&a)[C / 16][4], int lane)
 {
@@ -118,8 +124,8 @@ __device__ __forceinline__ void mlp_write(T *y, int ld, int left, const uint32_t
         if (row >= left) continue;
 #pragma unroll
         for (int m = 0; m < C / 32; m++) {
-            *(uint4 *)(to + 32 * m + lane % 4 * 8) =
-                make_uint4(a[2 * m][half], a[2 * m][2 + half], a[2 * m + 1][half], a[2 * m + 1][2 + half]);
+            mlp_store(to + 32 * m + lane % 4 * 8, a[2 * m][half], a[2 * m][2 + half], a[2 * m + 1][half],
+                      a[2 * m + 1][2 + half]);
         }
         if (C % 32)
             *(uint2 *)(to + C / 32 * 32 + lane % 4 * 4) = make_uint2(a[C / 16 - 1][half], a[C / 16 - 1][2 + half]);
@@ -195,6 +201,27 @@ __device__ __forceinline__ void mlp_narrow(uint32_t (&a)[C / 16][4], const float
 {
 #pragma unroll
     for (int i = 0; i < C / 4; i++) a[i / 4][i % 4] = mlp_pair<T>::pack(h[i / 2][i % 2 * 2], h[i / 2][i % 2 * 2 + 1]);
+}
+
+/* y (+)= act(h + bias) for a chunk of the outputs, 32 at a time so that few registers are in use. bias of the chunk, in
+ * shared memory */
+template <class T, int CHUNK>
+__device__ __forceinline__ void mlp_finish(T *y, int ld, int left, float (&h)[CHUNK / 8][4], const float *bias,
+                                           enum s2_act act, bool accumulate, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < CHUNK / 32; m++) {
+        float(&part)[4][4] = *(float(*)[4][4]) & h[4 * m];
+        mlp_activate<32>(part, bias + 32 * m, act, lane);
+        uint32_t r[2][4];
+        if (accumulate) {
+            mlp_read<T, 32>(r, y + 32 * m, ld, left, lane);
+            mlp_add<T, 32, false>(r, part, NULL, lane);
+        } else {
+            mlp_narrow<T, 32>(r, part);
+        }
+        mlp_write<T, 32>(y + 32 * m, ld, left, r, lane);
+    }
 }
 
 #endif

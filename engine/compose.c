@@ -10,6 +10,14 @@ void s2_compose_conv_norm(struct s2_backend *be, struct s2_tensor y, struct s2_t
     be->ops->layer_norm(be, y, y, norm, act);
 }
 
+void s2_compose_norm_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
+                            const struct s2_linear *l, struct s2_tensor room)
+{
+    if (be->skip) return;
+    be->ops->layer_norm(be, room, x, norm, S2_ACT_NONE);
+    be->ops->linear(be, y, room, l, S2_ACT_NONE, false);
+}
+
 void s2_compose_patch_embed(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *conv,
                             struct s2_tensor pos)
 {

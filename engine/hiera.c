@@ -17,10 +17,9 @@ static void attention_band(struct s2_backend *be, struct s2i_workspace *ws, cons
 {
     size_t mark = ws->used;
     struct s2_tensor y = s2i_act(ws, x.n, x.h, x.w, b->in);
-    OP(be, layer_norm, y, x, &b->norm1, S2_ACT_NONE);
-
     if (b->in != b->out) { /* the shortcut is a projection of the normed input */
         size_t inner = ws->used;
+        OP(be, layer_norm, y, x, &b->norm1, S2_ACT_NONE);
         struct s2_tensor s = s2i_act(ws, x.n, x.h, x.w, b->out);
         OP(be, linear, s, y, &b->shortcut, S2_ACT_NONE, false);
         OP(be, max_pool2, out, s);
@@ -28,7 +27,10 @@ static void attention_band(struct s2_backend *be, struct s2i_workspace *ws, cons
     }
     struct s2_tensor qkv = s2i_act(ws, x.n, x.h, x.w, 3 * b->out);
     struct s2_tensor a = s2i_act(ws, x.n, out.h, out.w, b->out);
-    OP(be, linear, qkv, y, &b->qkv, S2_ACT_NONE, false);
+    if (b->in != b->out)
+        OP(be, linear, qkv, y, &b->qkv, S2_ACT_NONE, false);
+    else
+        OP(be, norm_linear, qkv, x, &b->norm1, &b->qkv, y);
     OP(be, window_attention, a, qkv, &b->qkv, b->heads, b->window, b->pool);
     OP(be, linear, out, a, &b->proj, S2_ACT_NONE, true);
     ws->used = mark;

@@ -188,6 +188,9 @@ struct s2_ops {
     /* y = act(norm(x)); y may be x */
     void (*layer_norm)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
                        enum s2_act);
+    /* y = norm(x) W^T + b; room: memory of x's shape that the operator may use */
+    void (*norm_linear)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
+                        const struct s2_linear *, struct s2_tensor room);
     /* y += fc2(act(fc1(norm(x)))); norm may be NULL (identity); y may be x */
     void (*mlp)(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
                 const struct s2_linear *fc1, enum s2_act, const struct s2_linear *fc2);
@@ -329,6 +332,8 @@ struct s2_backend *s2_cpu_open(int threads, enum s2_dtype precision, struct s2_e
 /* compose.c: operators of s2_ops as others of the same backend */
 void s2_compose_conv_norm(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
                           const struct s2_norm *, enum s2_act);
+void s2_compose_norm_linear(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
+                            const struct s2_linear *, struct s2_tensor room);
 void s2_compose_patch_embed(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_conv *,
                             struct s2_tensor pos);
 void s2_compose_token_attention(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, struct s2_tensor prompt,

@@ -89,6 +89,7 @@ static const struct s2_ops ops = {
     .upsample2_add = cpu_upsample2_add,
     .linear = cpu_linear,
     .layer_norm = cpu_layer_norm,
+    .norm_linear = s2_compose_norm_linear,
     .mlp = cpu_mlp,
     .add = cpu_add,
     .rope = cpu_rope,

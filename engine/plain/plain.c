@@ -51,6 +51,7 @@ static const struct s2_ops ops = {
     .upsample2_add = plain_upsample2_add,
     .linear = plain_linear,
     .layer_norm = plain_layer_norm,
+    .norm_linear = s2_compose_norm_linear,
     .mlp = plain_mlp,
     .add = plain_add,
     .rope = plain_rope,

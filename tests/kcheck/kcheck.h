@@ -154,8 +154,8 @@ void kc_attention_bound(double *bound, const double *q, const struct kc_attended
 /* cases, by file */
 void check_preprocess(void), check_conv(void), check_conv_norm(void), check_patch_embed(void), check_max_pool2(void),
     check_upsample2_add(void);
-void check_linear(void), check_layer_norm(void), check_mlp(void), check_add(void), check_rope(void), check_take(void),
-    check_concat(void), check_scatter(void);
+void check_linear(void), check_layer_norm(void), check_norm_linear(void), check_mlp(void), check_add(void),
+    check_rope(void), check_take(void), check_concat(void), check_scatter(void);
 void check_attention(void), check_window_attention(void);
 void check_point_tokens(void), check_deconv2(void), check_mask_logits(void), check_choose(void),
     check_where_absent(void), check_clamp(void), check_fill_holes(void), check_video_masks(void);

@@ -21,6 +21,7 @@ static const struct {
     {"upsample2_add", check_upsample2_add},
     {"linear", check_linear},
     {"layer_norm", check_layer_norm},
+    {"norm_linear", check_norm_linear},
     {"mlp", check_mlp},
     {"add", check_add},
     {"rope", check_rope},

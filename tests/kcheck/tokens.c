@@ -99,6 +99,50 @@ void check_layer_norm(void)
     layer_norm(1, 7, 1152, 1e-6f, S2_ACT_NONE, 0, false);
 }
 
+/* The normed values may be rounded. */
+static void norm_linear(int n, int tokens, int c, int out)
+{
+    kc_begin("%dx%d tokens, %d -> %d", n, tokens, c, out);
+    struct kc_linear lin = kc_linear(c, out);
+    struct kc_norm norm = kc_norm(c, 1e-6f);
+    struct kc_tensor x = kc_noise(n, 1, tokens, c, 1), y = kc_poison(n, 1, tokens, out),
+                     room = kc_poison(n, 1, tokens, c);
+    const size_t rows = (size_t)n * (size_t)tokens, size = rows * (size_t)c;
+    double *value = kc_scratch(size, sizeof *value), *error = kc_scratch(size, sizeof *error);
+    double *bound = kc_scratch(rows * (size_t)out, sizeof *bound);
+    kc_norm_bound(x, &norm, value, error);
+    for (size_t i = 0; i < size; i++) error[i] += kc_store_bound(value[i]);
+    for (size_t r = 0; r < rows; r++) {
+        for (int o = 0; o < out; o++) {
+            double terms = fabs((double)lin.b[o]), given = 0;
+            for (int i = 0; i < c; i++) {
+                const double w = lin.w[(size_t)o * (size_t)c + (size_t)i];
+                terms += fabs(w * value[r * (size_t)c + (size_t)i]);
+                given += pow(w * error[r * (size_t)c + (size_t)i], 2);
+            }
+            bound[r * (size_t)out + (size_t)o] = kc_dot_bound(c) * terms + 2 * sqrt(given);
+        }
+    }
+    room.buffer->checked = true; /* whatever is left in it */
+    KC_EACH(s) KC_RUN(s, norm_linear, y.on[s], x.on[s], &norm.on[s], &lin.on[s], room.on[s]);
+    kc_close(y, bound);
+    kc_linear_free(&lin);
+    kc_end();
+}
+
+void check_norm_linear(void)
+{
+    norm_linear(1, 1, 96, 288);
+    norm_linear(2, 19, 37, 51);
+    norm_linear(1, 130, 112, 336);
+    if (!kc.gpu) return;
+    static const int widths[] = {96, 192, 288, 384, 448, 576};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        norm_linear(1, 77, widths[i], 3 * widths[i]); /* one block */
+        if (!kc.quick) norm_linear(2, 1027, widths[i], 3 * widths[i]);
+    }
+}
+
 static double activated(double v, enum s2_act act)
 {
     return act == S2_ACT_GELU ? v * 0.5 * erfc(-v / sqrt(2)) : act == S2_ACT_RELU ? fmax(v, 0) : v;
