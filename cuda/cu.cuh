@@ -233,9 +233,9 @@ void cu_blas_close(struct s2_backend *, struct cu_blas *);
 /* mlp.cu: layers with what is around them in one kernel. false: not of this shape, nothing is done. */
 bool cu_mlp_whole(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
                   const struct s2_linear *fc1, enum s2_act act, const struct s2_linear *fc2);
-/* y (+)= act(fc1(norm(x))); norm may be NULL */
+/* y = act(fc1(norm(x))), GELU or none; norm may be NULL */
 bool cu_mlp_layer(struct s2_backend *, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *,
-                  const struct s2_linear *fc1, enum s2_act act, bool accumulate);
+                  const struct s2_linear *fc1, enum s2_act act);
 /* New memory with w [out][in], activation type, in the order of those kernels; NULL: none takes it, or a failure. */
 void *cu_mlp_pack(struct s2_backend *, const void *w, int in, int out);
 /* conv.cu */

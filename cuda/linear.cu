@@ -380,7 +380,7 @@ void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, co
                enum s2_act act, bool accumulate)
 {
     if (be->skip) return;
-    if (act == S2_ACT_GELU && cu_mlp_layer(be, y, x, NULL, l, act, accumulate)) return;
+    if (act == S2_ACT_GELU && !accumulate && cu_mlp_layer(be, y, x, NULL, l, act)) return;
     if (is_ragged(y, x, l)) {
         CU_BY_HALF(x.dtype, T, launch_ragged<T>(be, y, x, l, act, accumulate));
         return;
@@ -401,7 +401,7 @@ void cu_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, co
 void cu_norm_linear(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
                     const struct s2_linear *l, struct s2_tensor room)
 {
-    if (be->skip || cu_mlp_layer(be, y, x, norm, l, S2_ACT_NONE, false)) return;
+    if (be->skip || cu_mlp_layer(be, y, x, norm, l, S2_ACT_NONE)) return;
     s2_compose_norm_linear(be, y, x, norm, l, room);
 }
 
@@ -415,7 +415,7 @@ void cu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const
     if (!scratch) return;
     struct s2_tensor normed = x, hidden = x;
     hidden.data = scratch + first, hidden.c = hidden.ld = fc1->out;
-    if (!cu_mlp_layer(be, hidden, x, norm, fc1, act, false)) {
+    if (!cu_mlp_layer(be, hidden, x, norm, fc1, act)) {
         if (norm) {
             normed.data = scratch, normed.ld = x.c;
             cu_layer_norm(be, normed, x, norm, S2_ACT_NONE);

@@ -4,14 +4,16 @@
 /* ------------------------------------------------------------------ weights */
 
 /* w [out][in] as right operand in core matrices, one thread a piece of 8 outputs: outputs outermost (a first layer,
- * whose chunks are outputs) or inputs (a second). */
-template <class T> __global__ void pack(T *to, const T *w, int in, int out, bool second)
+ * whose chunks are outputs) or inputs (a second). The outputs are in the order of mlp_channel in runs of `run`. */
+template <class T> __global__ void pack(T *to, const T *w, int in, int out, int run, bool second)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x, k = i % in, n = i / in;
     if (n >= out / 8) return;
     const int64_t core = second ? (int64_t)(k / 8) * (out / 8) + n : (int64_t)n * (in / 8) + k / 8;
+    const int place = 8 * n % run;
     cu_piece<T, 8> piece;
-    for (int e = 0; e < 8; e++) piece.v[e] = w[(int64_t)mlp_channel(8 * n + e, out) * in + mlp_channel(k, in)];
+    for (int e = 0; e < 8; e++)
+        piece.v[e] = w[(int64_t)(8 * n - place + mlp_channel(place + e, run)) * in + mlp_channel(k, in)];
     ((cu_piece<T, 8> *)to)[core * 8 + k % 8] = piece;
 }
 
@@ -25,10 +27,10 @@ static enum kind kind_of(int in, int out)
     if (wide != 4 * narrow && out != 3 * in) return NEITHER;
     switch (narrow) {
     case 96:
-    case 192: return in < out ? FIRST : SECOND;
     case 112:
     case 144:
-    case 224: return out == 3 * in ? NEITHER : in < out ? FIRST : SECOND;
+    case 192:
+    case 224: return in < out ? FIRST : SECOND;
     case 256: return out == 4 * in ? FIRST : NEITHER;
     case 288:
     case 384:
@@ -45,7 +47,9 @@ void *cu_mlp_pack(struct s2_backend *be, const void *w, int in, int out)
     void *to = be->ops->alloc(be, (size_t)in * (size_t)out * 2);
     if (!to) return NULL;
     const int blocks = cu_blocks((int64_t)in * (out / 8), 256);
-    CU_BY_HALF(be->act, T, pack<<<blocks, 256, 0, cu_stream(be)>>>((T *)to, (const T *)w, in, out, kind == SECOND));
+    const int run = out == 3 * in && in % 32 ? in : out; /* a chunk, where chunks are no multiples of 32 */
+    CU_BY_HALF(be->act, T,
+               pack<<<blocks, 256, 0, cu_stream(be)>>>((T *)to, (const T *)w, in, out, run, kind == SECOND));
     CU_LAUNCHED(be, "packing of weights");
     return to;
 }
@@ -101,12 +105,18 @@ template <class B> static bool launch_layer(struct s2_backend *be, const mlp_pro
         const int64_t time = (int64_t)cu_blocks((int64_t)blocks * s, sms) * (cu_blocks(chunks, s) + 3);
         if (time < best) best = time, splits = s;
     }
-    const int floats = 2 * B::C + cu_blocks(chunks, splits) * B::CHUNK;
-    const int slots = slots_for<B>(limit, chunks, floats), bytes = slots * B::TILE_BYTES + 4 * floats;
+    int floats = 2 * B::C + p.hidden, slots = slots_for<B>(limit, chunks, floats), bytes;
+    const bool resident = blocks >= sms && slots == chunks;
+    if (!resident) {
+        floats = 2 * B::C + cu_blocks(chunks, splits) * B::CHUNK;
+        slots = slots_for<B>(limit, chunks, floats);
+    }
     if (!slots) return false;
-    if (!cu_allow_shared(be, mlp_layer_kernel<B>, bytes, "linear")) return be->skip;
-    const dim3 grid((unsigned)blocks, (unsigned)splits);
-    cu_launch(be, mlp_layer_kernel<B>, grid, B::THREADS, bytes, p, slots);
+    bytes = slots * B::TILE_BYTES + 4 * floats;
+    auto kernel = p.act == S2_ACT_GELU ? mlp_layer_kernel<B, true> : mlp_layer_kernel<B, false>;
+    if (!cu_allow_shared(be, kernel, bytes, "linear")) return be->skip;
+    const dim3 grid = resident ? dim3((unsigned)sms) : dim3((unsigned)blocks, (unsigned)splits);
+    cu_launch(be, kernel, grid, B::THREADS, bytes, p, slots, resident);
     CU_LAUNCHED(be, "linear");
     return true;
 }
@@ -146,7 +156,10 @@ template <class T> static bool layer_by_width(struct s2_backend *be, const mlp_p
 {
     switch (c) {
     case 96: return launch_layer<mlp_blocking<T, 96, 96, 2>>(be, p);
+    case 112: return p.hidden == 3 * c && launch_layer<mlp_blocking<T, 112, 112, 2>>(be, p);
+    case 144: return p.hidden == 3 * c && launch_layer<mlp_blocking<T, 144, 144, 2>>(be, p);
     case 192: return launch_layer<mlp_blocking<T, 192, 64, 2>>(be, p);
+    case 224: return p.hidden == 3 * c && launch_layer<mlp_blocking<T, 224, 96, 2>>(be, p);
     case 256: return launch_layer<mlp_blocking<T, 256, 64, 2>>(be, p);
     case 288: return launch_layer<mlp_blocking<T, 288, 96, 2>>(be, p);
     case 384: return launch_layer<mlp_blocking<T, 384, 64, 2>>(be, p);
@@ -157,13 +170,9 @@ template <class T> static bool layer_by_width(struct s2_backend *be, const mlp_p
 }
 
 bool cu_mlp_layer(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, const struct s2_norm *norm,
-                  const struct s2_linear *fc1, enum s2_act act, bool accumulate)
+                  const struct s2_linear *fc1, enum s2_act act)
 {
     const bool known = act == S2_ACT_GELU || (act == S2_ACT_NONE && norm); /* the library has the others */
     if (!known || !taken(be, y, x, norm, fc1)) return false;
-    CU_BY_HALF(be->act, T, {
-        mlp_problem<T> p = problem_of<T>(y, x, norm, fc1, act);
-        p.accumulate = accumulate;
-        return layer_by_width(be, p, x.c);
-    });
+    CU_BY_HALF(be->act, T, return layer_by_width(be, problem_of<T>(y, x, norm, fc1, act), x.c));
 }

@@ -21,13 +21,12 @@ template <class T> struct mlp_problem {
     const float *b1, *b2;
     int hidden; /* outputs of the first layer */
     enum s2_act act;
-    bool accumulate; /* of a layer alone: y += */
 };
 
 /* C: channels of a token. CHUNK: hidden channels at a time. GROUPS: warpgroups of 64 tokens; one more brings weights
  * and leaves its registers to them. */
 template <class T_, int C_, int CHUNK_, int GROUPS_> struct mlp_blocking {
-    static_assert(C_ % 16 == 0 && CHUNK_ % 32 == 0 && (GROUPS_ == 2 || GROUPS_ == 3), "");
+    static_assert(C_ % 16 == 0 && CHUNK_ % 16 == 0 && (GROUPS_ == 2 || GROUPS_ == 3), "");
     using T = T_;
     static constexpr int C = C_, CHUNK = CHUNK_, GROUPS = GROUPS_, THREADS = 128 * (GROUPS + 1);
     static constexpr int REGISTERS = GROUPS == 2 ? 240 : 160, REGISTERS_LEFT = 24;
@@ -117,20 +116,20 @@ template <class B> struct mlp_turn {
 template <class B>
 __device__ __forceinline__ void mlp_first(float (&h)[B::CHUNK / 8][4], const uint32_t (&a)[B::C / 16][4], uint32_t w)
 {
+    const uint64_t b = wgmma_operand(w, 128, B::C * 16);
     wgmma_open();
 #pragma unroll
-    for (int i = 0; i < B::C / 16; i++)
-        wgmma<typename B::T, B::CHUNK>::rs(h, a[i], wgmma_operand(w + i * 256, 128, B::C * 16), i > 0);
+    for (int i = 0; i < B::C / 16; i++) wgmma<typename B::T, B::CHUNK>::rs(h, a[i], wgmma_behind(b, i * 256), i > 0);
     wgmma_commit();
 }
 
 template <class B>
 __device__ __forceinline__ void mlp_second(float (&y)[B::C / 8][4], const uint32_t (&p)[B::CHUNK / 16][4], uint32_t w)
 {
+    const uint64_t b = wgmma_operand(w, B::C * 16, 128);
     wgmma_open();
 #pragma unroll
-    for (int i = 0; i < B::CHUNK / 16; i++)
-        wgmma<typename B::T, B::C>::rs(y, p[i], wgmma_operand(w + i * B::C * 32, B::C * 16, 128), 1);
+    for (int i = 0; i < B::CHUNK / 16; i++) wgmma<typename B::T, B::C>::rs(y, p[i], wgmma_behind(b, i * B::C * 32), 1);
     wgmma_commit();
 }
 
@@ -291,17 +290,19 @@ __global__ void __launch_bounds__(B::THREADS, 1) mlp_kernel(mlp_problem<typename
             if (G == 2) mlp_read<T, C>(r, out, p.ldy, left_of(at), lane);
             mlp_both_end<B>(y, ring, lane);
             if (G == 3) mlp_read<T, C>(r, out, p.ldy, left_of(at), lane);
-            mlp_add<T, C, true>(r, y, vectors.b2, lane);
+            mlp_add<T, C>(r, y, vectors.b2, lane);
             mlp_write<T, C>(out, p.ldy, left_of(at), r, lane);
         }
     }
 #endif
 }
 
-/* y (+)= act(fc1(norm(x))). Grid (blocks of 64 GROUPS tokens, parts of the outputs). The products of a chunk run while
- * the one before is activated and written. */
-template <class B>
-__global__ void __launch_bounds__(B::THREADS, 1) mlp_layer_kernel(mlp_problem<typename B::T> p, int slots)
+/* y = act(fc1(norm(x))). Grid (blocks of 64 GROUPS tokens, parts of the outputs); resident: any number of blocks, which
+ * go through the tokens. Where registers allow it the products of a chunk run while the one before is activated and
+ * written; otherwise the groups take turns. */
+template <class B, bool GELU>
+__global__ void __launch_bounds__(B::THREADS, 1)
+    mlp_layer_kernel(mlp_problem<typename B::T> p, int slots, bool resident)
 {
 #ifdef WGMMA_HERE
     using T = typename B::T;
@@ -309,7 +310,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) mlp_layer_kernel(mlp_problem<ty
     __shared__ mlp_barriers barriers;
     const int chunks = p.hidden / B::CHUNK;
     const int begin = chunks * blockIdx.y / gridDim.y, count = chunks * (blockIdx.y + 1) / gridDim.y - begin;
-    mlp_ring ring = mlp_open<B>(mlp_memory, barriers, slots, false);
+    mlp_ring ring = mlp_open<B>(mlp_memory, barriers, slots, resident);
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
 
     if (warp >= 4 * B::GROUPS) {
@@ -318,51 +319,70 @@ __global__ void __launch_bounds__(B::THREADS, 1) mlp_layer_kernel(mlp_problem<ty
             mlp_bring_vectors(mlp_vectors<B>(mlp_memory, slots, false), p, begin, count, &barriers.vectors);
             for (int j = 0; j < count; j++) ring.bring(p.w1 + (int64_t)(begin + j) * B::CHUNK * B::C);
         }
-    } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(B::REGISTERS));
-        cu_await();
-        const mlp_vectors<B> vectors(mlp_memory, slots, false);
-        const int64_t first = ((int64_t)blockIdx.x * B::GROUPS * 4 + warp) * 16;
+        return;
+    }
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(B::REGISTERS));
+    cu_await();
+    const mlp_vectors<B> vectors(mlp_memory, slots, false);
+    constexpr int TOKENS = 64 * B::GROUPS;
+    int done = 0; /* the slot of the chunk to finish */
+#pragma unroll 1
+    for (int64_t block = blockIdx.x; block * TOKENS < p.tokens; block += gridDim.x) {
+        const int64_t first = block * TOKENS + warp * 16;
         const int rows = (int)max(min((int64_t)16, p.tokens - first), (int64_t)0);
         uint32_t a[B::C / 16][4];
-        float h[2][B::CHUNK / 8][4];
         mlp_read<T, B::C>(a, p.x + first * p.ldx, p.ldx, rows, lane);
         bulk_wait(&barriers.vectors, 0);
         if (p.scale) mlp_normalise<T, B::C>(a, vectors.scale, vectors.shift, p.eps, lane, p.tokens < 0);
         T *to = p.y + first * p.ldy + begin * B::CHUNK;
         const float *bias = vectors.b1;
-        int done = 0; /* the slot of the chunk to finish */
-        const auto issue = [&](float(&to)[B::CHUNK / 8][4]) {
-            mlp_first<B>(to, a, ring.await());
+        const auto issue = [&](float(&h)[B::CHUNK / 8][4]) {
+            mlp_first<B>(h, a, ring.await());
             ring.advance();
         };
-        const auto finish = [&](float(&from)[B::CHUNK / 8][4]) {
-            wgmma_settle(from);
+        const auto finish = [&](float(&h)[B::CHUNK / 8][4]) {
+            wgmma_settle(h);
             ring.release(done, lane);
             done = done + 1 < slots ? done + 1 : 0;
-            mlp_finish<T, B::CHUNK>(to, p.ldy, rows, from, bias, p.act, p.accumulate, lane);
+            mlp_finish<T, B::CHUNK, GELU>(to, p.ldy, rows, h, bias, lane);
             to += B::CHUNK, bias += B::CHUNK;
         };
-        /* no products depend on a condition, or the compiler would wait for them */
-        int left = count;
-        issue(h[0]);
-        for (; left > 2; left -= 2) {
-            issue(h[1]);
-            wgmma_wait<1>();
-            finish(h[0]);
+        if constexpr (B::C <= 448) {
+            /* no products depend on a condition, or the compiler would wait for them */
+            float h[2][B::CHUNK / 8][4];
+            int left = count;
             issue(h[0]);
-            wgmma_wait<1>();
-            finish(h[1]);
-        }
-        if (left == 2) {
-            issue(h[1]);
-            wgmma_wait<1>();
-            finish(h[0]);
-            wgmma_wait<0>();
-            finish(h[1]);
+#pragma unroll 1
+            for (; left > 2; left -= 2) {
+                issue(h[1]);
+                wgmma_wait<1>();
+                finish(h[0]);
+                issue(h[0]);
+                wgmma_wait<1>();
+                finish(h[1]);
+            }
+            if (left == 2) {
+                issue(h[1]);
+                wgmma_wait<1>();
+                finish(h[0]);
+                wgmma_wait<0>();
+                finish(h[1]);
+            } else {
+                wgmma_wait<0>();
+                finish(h[0]);
+            }
         } else {
-            wgmma_wait<0>();
-            finish(h[0]);
+            float h[B::CHUNK / 8][4];
+            const mlp_turn<B> turn = {(int)threadIdx.x >> 7, true};
+            turn.begin();
+#pragma unroll 1
+            for (int j = 0; j < count; j++) {
+                turn.take();
+                issue(h);
+                turn.end();
+                wgmma_wait<0>();
+                finish(h);
+            }
         }
     }
 #endif

@@ -69,6 +69,11 @@ __device__ __forceinline__ void mlp_activate(float (&h)[CHUNK / 8][4], const flo
 #pragma unroll
         for (int i = 0; i < 16; i++) h[4 * m + i / 4][i % 4] += b.v[i / 4 * 2 + i % 2];
     }
+    if (CHUNK % 32) {
+        const cu_piece<float, 4> b = *(const cu_piece<float, 4> *)(bias + CHUNK / 32 * 32 + lane % 4 * 4);
+#pragma unroll
+        for (int i = 0; i < 8; i++) h[CHUNK / 32 * 4 + i / 4][i % 4] += b.v[i / 4 * 2 + i % 2];
+    }
     if (act == S2_ACT_GELU) {
 #pragma unroll
         for (int i = 0; i < CHUNK / 4; i++) mlp_gelu(h[i / 2][i % 2 * 2], h[i / 2][i % 2 * 2 + 1]);
@@ -180,12 +185,12 @@ __device__ __forceinline__ void mlp_normalise(uint32_t (&a)[C / 16][4], const fl
 }
 
 /* a += y + bias */
-template <class T, int C, bool BIASED>
+template <class T, int C>
 __device__ __forceinline__ void mlp_add(uint32_t (&a)[C / 16][4], const float (*y)[4], const float *bias, int lane)
 {
 #pragma unroll
     for (int i = 0; i < C / 8; i++) {
-        const float2 b = BIASED ? *(const float2 *)(bias + mlp_at<C>(i, lane)) : make_float2(0, 0);
+        const float2 b = *(const float2 *)(bias + mlp_at<C>(i, lane));
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const float2 v = mlp_pair<T>::unpack(a[i / 2][i % 2 * 2 + half]);
@@ -203,25 +208,28 @@ __device__ __forceinline__ void mlp_narrow(uint32_t (&a)[C / 16][4], const float
     for (int i = 0; i < C / 4; i++) a[i / 4][i % 4] = mlp_pair<T>::pack(h[i / 2][i % 2 * 2], h[i / 2][i % 2 * 2 + 1]);
 }
 
-/* y (+)= act(h + bias) for a chunk of the outputs, 32 at a time so that few registers are in use. bias of the chunk, in
- * shared memory */
-template <class T, int CHUNK>
+/* y = h + bias, or GELU of it, for CHANNELS of the channels of a chunk. bias in shared memory */
+template <class T, int CHANNELS, bool GELU>
+__device__ __forceinline__ void mlp_finish_part(T *y, int ld, int left, float (*h)[4], const float *bias, int lane)
+{
+    float(&part)[CHANNELS / 8][4] = *(float(*)[CHANNELS / 8][4]) h;
+    uint32_t r[CHANNELS / 16][4];
+    mlp_activate<CHANNELS>(part, bias, GELU ? S2_ACT_GELU : S2_ACT_NONE, lane);
+    mlp_narrow<T, CHANNELS>(r, part);
+    mlp_write<T, CHANNELS>(y, ld, left, r, lane);
+}
+
+/* The same for a chunk, 32 channels at a time so that few registers are in use. */
+template <class T, int CHUNK, bool GELU>
 __device__ __forceinline__ void mlp_finish(T *y, int ld, int left, float (&h)[CHUNK / 8][4], const float *bias,
-                                           enum s2_act act, bool accumulate, int lane)
+                                           int lane)
 {
 #pragma unroll
-    for (int m = 0; m < CHUNK / 32; m++) {
-        float(&part)[4][4] = *(float(*)[4][4]) & h[4 * m];
-        mlp_activate<32>(part, bias + 32 * m, act, lane);
-        uint32_t r[2][4];
-        if (accumulate) {
-            mlp_read<T, 32>(r, y + 32 * m, ld, left, lane);
-            mlp_add<T, 32, false>(r, part, NULL, lane);
-        } else {
-            mlp_narrow<T, 32>(r, part);
-        }
-        mlp_write<T, 32>(y + 32 * m, ld, left, r, lane);
-    }
+    for (int m = 0; m < CHUNK / 32; m++)
+        mlp_finish_part<T, 32, GELU>(y + 32 * m, ld, left, h + 4 * m, bias + 32 * m, lane);
+    constexpr int whole = CHUNK / 32 * 32;
+    if constexpr (CHUNK % 32 > 0)
+        mlp_finish_part<T, CHUNK % 32, GELU>(y + whole, ld, left, h + whole / 8, bias + whole, lane);
 }
 
 #endif

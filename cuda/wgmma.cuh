@@ -33,6 +33,12 @@ __device__ __forceinline__ uint64_t wgmma_operand(uint32_t shared, uint32_t inne
     return (uint64_t)(shared >> 4 & 0x3fff) | (uint64_t)(inner >> 4) << 16 | (uint64_t)(outer >> 4) << 32;
 }
 
+/* The operand so many bytes behind. */
+__device__ __forceinline__ uint64_t wgmma_behind(uint64_t operand, uint32_t bytes)
+{
+    return operand + (bytes >> 4);
+}
+
 #ifdef WGMMA_HERE
 
 /* Registers and shared memory written before are seen by the products that follow. */

@@ -6,7 +6,7 @@
  *
  * Operands of matrix products may be rounded: to bf16, by 2^-9 of their size on average, or to two bf16, after which a
  * product misses 2^-17 of its size on average. Such errors are independent, so a sum of K alike terms has sqrt(K) of
- * them; the bound is twice the largest for one term and about five times the deviation for many.
+ * them; the bound is twice the largest for one term and over five times the deviation for many.
  *
  * Activations of 16 bits are rounded where an operator keeps one: by half an ulp, which is at most 2^-8 of the number
  * in bf16, in fp16 2^-11 of it or 2^-25. Of an operator's output kc_close takes care; here are the numbers that an
@@ -25,7 +25,7 @@ double kc_sum_bound(int terms)
 
 double kc_dot_bound(int terms)
 {
-    const double together = 4 / sqrt(terms);
+    const double together = 5 / sqrt(terms);
     return kc_sum_bound(terms) + kc.operand * (together < 2 ? together : 2);
 }
 
