@@ -87,7 +87,9 @@ static void report(const struct cmd_stats_report *r, struct cmd_json *j)
         cmd_json_number(j, "first_mask_seconds", s->first_mask_seconds, 6);
     else
         cmd_json_null(j, "first_mask_seconds");
+    cmd_json_number(j, "device_seconds", s->device_seconds, 6);
     cmd_json_number(j, "model_seconds", s->model_seconds, 6);
+    cmd_json_number(j, "session_seconds", s->session_seconds, 6);
     cmd_json_number(j, "tracking_seconds", s->end - s->start, 6);
     cmd_json_number(j, "total_seconds", cmd_process_seconds(), 6);
     cmd_json_number(j, "peak_memory_mib", cmd_process_peak_mib(), 6);

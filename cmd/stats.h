@@ -8,7 +8,9 @@
 enum { CMD_STATS_WINDOW = 256 };
 
 struct cmd_stats {
+    double device_seconds;     /* opening the device */
     double model_seconds;      /* loading the model */
+    double session_seconds;    /* opening the session */
     double first_mask_seconds; /* from the start of the process; < 0: no mask yet */
     double start, end;         /* s2_now() at the first and after the last frame */
     int64_t frames;            /* tracked */

@@ -186,7 +186,9 @@ static enum s2_status open_outputs(struct cmd_run *r, struct s2_err *err)
 static enum s2_status open_device(struct cmd_run *r, struct s2_err *err)
 {
     const struct cmd_device_options options = cmd_track_device(&r->o);
+    const double start = s2_now();
     const enum s2_status status = cmd_device_open(&options, &r->device, err);
+    r->stats.device_seconds = s2_now() - start;
     r->takes_planes = !status && strcmp(r->device.name, "cuda") == 0 && !r->o.overlay;
     if (r->takes_planes) fmt_video_give_planes(r->video);
     return status;
@@ -232,7 +234,10 @@ static enum s2_status open_session(struct cmd_run *r, struct s2_err *err)
                                              .pairs = r->pairs,
                                              .tap = r->taps ? cmd_taps_tensor : NULL,
                                              .tap_ctx = r->taps};
-    return s2_session_open(&r->session, r->model, &config, err);
+    const double start = s2_now();
+    const enum s2_status opened = s2_session_open(&r->session, r->model, &config, err);
+    r->stats.session_seconds = s2_now() - start;
+    return opened;
 }
 
 static enum s2_status print_plan(const struct cmd_run *r, struct s2_err *err)
