@@ -1,8 +1,14 @@
 /* amx_affine.c - the linear layer and the two-layer perceptron of a piece of rows on AMX tiles.
  *
  * A block of 32 rows by 32 columns is accumulated in tiles and stored aside; bias, activation and the way to the
- * result follow while the tiles of the next block are multiplied, some rows a step. */
+ * result follow while the tiles of the next block are multiplied, some rows a step.
+ *
+ * Weights of one part lie packed as right operands are. Those of three parts lie as floats, 4 bytes instead of 6, in
+ * the order of such tiles: [panel][k step][2][16][16 columns][2 k]. While rows go over a panel, the next one is split
+ * aside. */
 #include "amx.h"
+
+enum { WEIGHT = AMX_PARTS == 1 ? 2 : 4, ROW = AMX_PANEL * WEIGHT /* bytes; a tile row of 16 columns by 2 k */ };
 
 /* A finished block on its way: rows `row` .. `rows`-1 are still to do. Goes to c, or split to a left operand. */
 struct block {
@@ -17,14 +23,29 @@ struct block {
     enum s2_act act;
 };
 
+static inline size_t weights_size(int columns, int k)
+{
+    return (size_t)amx_up(columns, AMX_PANEL) * (size_t)amx_up(k, AMX_K) * WEIGHT;
+}
+
 size_t K(cpu_matrix_size)(int in, int out)
 {
-    return amx_right_size(out, in);
+    return weights_size(out, in);
 }
 
 void K(cpu_matrix_pack)(struct cpu_matrix *m, const float *w, int first, int count)
 {
-    amx_pack_right((char *)m->packed + amx_right_size(first, m->in), w + (ptrdiff_t)first * m->in, m->in, count, m->in);
+    char *to = (char *)m->packed + weights_size(first, m->in);
+    w += (ptrdiff_t)first * m->in;
+    if (AMX_PARTS == 1) {
+        amx_pack_right(to, w, m->in, count, m->in);
+        return;
+    }
+    for (int j = 0; j < count; j++, w += m->in) {
+        char *column = to + j / 16 * 16 * ROW + j % 16 * 2 * WEIGHT;
+        for (int i = 0; i < m->in; i += 2)
+            memcpy(column + (i / AMX_K * AMX_K + i % AMX_K / 2) * ROW, w + i, (i + 1 < m->in ? 2 : 1) * sizeof *w);
+    }
 }
 
 AMX_INLINE __mmask16 mask_of(int n)
@@ -68,28 +89,42 @@ AMX_INLINE void finish(struct block *b, int count)
     }
 }
 
-/* Memory that later blocks read, fetched to the second-level cache a few lines a phase. */
-struct fetch {
-    const char *next;
-    int lines;
+/* The panel after the present one, on its way: fetched to the second-level cache or, where it has to be split, split,
+ * and the one behind it fetched. A step of k is 32 rows. */
+struct ahead {
+    const char *from;
+    char *to;
+    int row, rows, pace; /* rows a step */
+    ptrdiff_t fetch;     /* bytes from a row that is split to the one that is fetched */
 };
 
-AMX_INLINE void fetch(struct fetch *f)
+AMX_INLINE void advance(struct ahead *n, int until)
 {
-    for (int i = 0; i < f->lines; i++, f->next += 64) __builtin_prefetch(f->next, 0, 2);
+    if (until > n->rows) until = n->rows;
+    for (; n->row < until; n->row++, n->from += ROW) {
+        for (int i = 0; i < ROW; i += 64) __builtin_prefetch(n->from + n->fetch + i, 0, 2);
+        if (AMX_PARTS == 1) continue;
+        amx_half part[AMX_PARTS];
+        amx_parts(part, v_load((const float *)(const void *)n->from),
+                  v_load((const float *)(const void *)n->from + VW));
+        char *to = n->to + n->row / 32 * 2 * AMX_PARTS * AMX_TILE + n->row % 32 * 64;
+        UNROLL
+        for (int p = 0; p < AMX_PARTS; p++) memcpy(to + 2 * p * AMX_TILE, &part[p], sizeof *part);
+    }
 }
 
 AMX_INLINE void multiply(struct block *next, struct block *last, const char *a, ptrdiff_t a_tile, const char *b,
-                         int steps, struct fetch ahead, const int tall)
+                         int steps, struct ahead *ahead, const int tall)
 {
     const ptrdiff_t a_step = AMX_PARTS * AMX_TILE, b_step = 2 * a_step;
     const int pace = (last->rows + steps * AMX_PHASES - 1) / (steps * AMX_PHASES);
     amx_zero(tall);
-    for (int k = 0; k < steps; k++, a += a_step, b += b_step) {
+    int until = ahead->row;
+    for (int k = 0; k < steps; k++, a += a_step, b += b_step, until += ahead->pace) {
         UNROLL
         for (int phase = 0; phase < AMX_PHASES; phase++) {
             amx_phase(a, a + a_tile, b, tall, phase);
-            fetch(&ahead);
+            advance(ahead, until + ahead->pace * (phase + 1) / AMX_PHASES);
             finish(last, pace);
         }
     }
@@ -107,21 +142,35 @@ struct target {
     enum s2_act act;
 };
 
-static void products(const char *a, int m, const struct target *t)
+/* bytes that products needs aside */
+static inline size_t panels_size(int depth)
+{
+    return AMX_PARTS == 1 ? 0 : 2 * amx_right_size(AMX_PANEL, depth);
+}
+
+static void products(const char *a, int m, const struct target *t, char *panels)
 {
     float sums[2][2 * AMX_ROWS * AMX_PANEL] __attribute__((aligned(64)));
     struct block last = {.sum = sums[1]};
     const int steps = amx_up(t->depth, AMX_K) / AMX_K, out_steps = amx_up(t->columns, AMX_K) / AMX_K;
     const ptrdiff_t a_tile = (ptrdiff_t)steps * AMX_PARTS * AMX_TILE;
     const int groups = (m + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS);
-    const bool large = amx_right_size(t->columns, t->depth) > 512 << 10; /* not soon in the cache as a whole */
-    const int lines = (2 * AMX_PARTS * AMX_TILE / 64 + groups * AMX_PHASES - 1) / (groups * AMX_PHASES);
+    const bool large = weights_size(t->columns, t->depth) > 512 << 10; /* not soon in the cache as a whole */
+    const ptrdiff_t panel = (ptrdiff_t)weights_size(AMX_PANEL, t->w->in);
+    const size_t split = panels_size(t->depth) / 2;
+    const char *b = (const char *)t->w->packed + weights_size(t->first, t->w->in) + weights_size(AMX_PANEL, t->k);
+    struct ahead ahead = {.from = b, .to = panels, .rows = AMX_PARTS == 1 ? 0 : 32 * steps, .pace = 32 * steps};
+    advance(&ahead, ahead.rows);
     for (int j = 0; j < t->columns; j += AMX_PANEL) {
-        const char *b =
-            (const char *)t->w->packed + amx_right_size(t->first + j, t->w->in) + amx_right_size(AMX_PANEL, t->k);
-        const bool more = large && j + AMX_PANEL < t->columns;
-        struct fetch ahead = {b + amx_right_size(AMX_PANEL, t->w->in), more ? lines : 0};
-        for (int i = 0; i < m; i += 2 * AMX_ROWS, ahead.next += steps * AMX_PHASES * lines * 64) {
+        const char *now = AMX_PARTS == 1 ? b : ahead.to;
+        const bool more = j + AMX_PANEL < t->columns;
+        b += panel;
+        ahead = (struct ahead){.from = b,
+                               .to = ahead.to == panels ? panels + split : panels,
+                               .rows = more && (large || AMX_PARTS > 1) ? 32 * steps : 0,
+                               .pace = (32 + groups - 1) / groups,
+                               .fetch = AMX_PARTS > 1 && large && j + 2 * AMX_PANEL < t->columns ? panel : 0};
+        for (int i = 0; i < m; i += 2 * AMX_ROWS) {
             struct block next = {.sum = last.sum == sums[0] ? sums[1] : sums[0],
                                  .bias = t->bias ? t->w->bias + t->first + j : NULL,
                                  .c = t->left ? NULL : t->c + i * t->ldc + j,
@@ -134,9 +183,9 @@ static void products(const char *a, int m, const struct target *t)
             if (t->left) next.left = t->left + ((ptrdiff_t)i / AMX_ROWS * out_steps + j / AMX_K) * AMX_PARTS * AMX_TILE;
             const char *rows = a + i / AMX_ROWS * a_tile;
             if (next.rows > AMX_ROWS)
-                multiply(&next, &last, rows, a_tile, b, steps, ahead, 2);
+                multiply(&next, &last, rows, a_tile, now, steps, &ahead, 2);
             else
-                multiply(&next, &last, rows, a_tile, b, steps, ahead, 1);
+                multiply(&next, &last, rows, a_tile, now, steps, &ahead, 1);
             finish(&last, last.rows);
             last = next;
         }
@@ -146,9 +195,8 @@ static void products(const char *a, int m, const struct target *t)
 
 void K(cpu_affine)(const struct cpu_affine *p, void *local)
 {
-    enum { MOST = AMX_AFFINE_SIZE / (2 * AMX_ROWS * 2 * AMX_PARTS) };
-    const int deep = p->depth < MOST ? amx_up(p->depth, AMX_K) : MOST;
-    const int fit = AMX_AFFINE_SIZE / (deep * 2 * AMX_PARTS) / AMX_ROWS * AMX_ROWS;
+    const int deep = p->depth < AMX_DEEP ? amx_up(p->depth, AMX_K) : AMX_DEEP;
+    const int fit = AMX_LEFT_SIZE / (deep * 2 * AMX_PARTS) / AMX_ROWS * AMX_ROWS;
     const int step = fit < AMX_BLOCK ? fit : AMX_BLOCK;
     amx_begin();
     for (int i = 0; i < p->m; i += step) {
@@ -167,7 +215,7 @@ void K(cpu_affine)(const struct cpu_affine *p, void *local)
                                      .bias = p->k + k == 0,
                                      .act = last ? p->act : S2_ACT_NONE};
             amx_pack_left(local, p->a + i * p->lda + k, p->lda, 0, m, depth, 1);
-            products(local, m, &t);
+            products(local, m, &t, (char *)local + AMX_LEFT_SIZE);
         }
     }
     amx_end();
@@ -178,14 +226,16 @@ enum { NORMED = AMX_ROWS };
 
 size_t K(cpu_perceptron_size)(int m, int c)
 {
-    return amx_left_size(m, c) + amx_left_size(m, CPU_DEPTH) + NORMED * (size_t)c * sizeof(float);
+    return amx_left_size(m, c) + amx_left_size(m, CPU_DEPTH) + panels_size(c > CPU_DEPTH ? c : CPU_DEPTH) +
+           NORMED * (size_t)c * sizeof(float);
 }
 
 void K(cpu_perceptron)(const struct cpu_perceptron *p, void *local)
 {
     const int in = p->fc1->in, hidden = p->fc1->out;
     char *x = local, *h = x + amx_left_size(p->m, in);
-    float *normed = (float *)(h + amx_left_size(p->m, CPU_DEPTH));
+    char *panels = h + amx_left_size(p->m, CPU_DEPTH);
+    float *normed = (float *)(panels + panels_size(in > CPU_DEPTH ? in : CPU_DEPTH));
     for (int i = 0; i < p->m; i += NORMED) {
         const int rows = p->m - i < NORMED ? p->m - i : NORMED;
         const float *from = p->x + (ptrdiff_t)i * in;
@@ -205,8 +255,8 @@ void K(cpu_perceptron)(const struct cpu_perceptron *p, void *local)
                                      .ldc = p->ldy,
                                      .add = true,
                                      .bias = first == 0};
-        products(x, p->m, &inner);
-        products(h, p->m, &outer);
+        products(x, p->m, &inner, panels);
+        products(h, p->m, &outer, panels);
     }
     amx_end();
 }
