@@ -4,7 +4,7 @@
  * result follow while the tiles of the next block are multiplied, some rows a step.
  *
  * Weights of one part lie packed as right operands are. Those of three parts lie as floats, 4 bytes instead of 6, in
- * the order of such tiles: [panel][k step][2][16][16 columns][2 k]. While rows go over a panel, the next one is split
+ * the order [panel][k step][2][16][2 k][16 columns]. While rows go over a panel, the next one is split
  * aside. */
 #include "amx.h"
 
@@ -42,9 +42,9 @@ void K(cpu_matrix_pack)(struct cpu_matrix *m, const float *w, int first, int cou
         return;
     }
     for (int j = 0; j < count; j++, w += m->in) {
-        char *column = to + j / 16 * 16 * ROW + j % 16 * 2 * WEIGHT;
-        for (int i = 0; i < m->in; i += 2)
-            memcpy(column + (i / AMX_K * AMX_K + i % AMX_K / 2) * ROW, w + i, (i + 1 < m->in ? 2 : 1) * sizeof *w);
+        char *column = to + j / 16 * 16 * ROW + j % 16 * WEIGHT;
+        for (int i = 0; i < m->in; i++)
+            memcpy(column + i / 2 * ROW + i / AMX_K * 16 * ROW + i % 2 * 64, w + i, sizeof *w);
     }
 }
 
@@ -98,18 +98,26 @@ struct ahead {
     ptrdiff_t fetch;     /* bytes from a row that is split to the one that is fetched */
 };
 
+/* A row of a tile from 16 columns of an even k and of the odd one behind it. */
+AMX_INLINE void split_row(char *to, vf even, vf odd)
+{
+    UNROLL
+    for (int p = 0; p < AMX_PARTS; p++) {
+        const vf high = amx_high(even), next = amx_high(odd);
+        const vi pairs = (vi)_mm512_srli_epi32((__m512i)high, 16) | (vi)next;
+        memcpy(to + 2 * p * AMX_TILE, &pairs, sizeof pairs);
+        even -= high, odd -= next;
+    }
+}
+
 AMX_INLINE void advance(struct ahead *n, int until)
 {
     if (until > n->rows) until = n->rows;
     for (; n->row < until; n->row++, n->from += ROW) {
         for (int i = 0; i < ROW; i += 64) __builtin_prefetch(n->from + n->fetch + i, 0, 2);
         if (AMX_PARTS == 1) continue;
-        amx_half part[AMX_PARTS];
-        amx_parts(part, v_load((const float *)(const void *)n->from),
-                  v_load((const float *)(const void *)n->from + VW));
-        char *to = n->to + n->row / 32 * 2 * AMX_PARTS * AMX_TILE + n->row % 32 * 64;
-        UNROLL
-        for (int p = 0; p < AMX_PARTS; p++) memcpy(to + 2 * p * AMX_TILE, &part[p], sizeof *part);
+        const float *from = (const float *)(const void *)n->from;
+        split_row(n->to + n->row / 32 * 2 * AMX_PARTS * AMX_TILE + n->row % 32 * 64, v_load(from), v_load(from + VW));
     }
 }
 
