@@ -27,7 +27,7 @@ static void attention_band(struct s2_backend *be, struct s2i_workspace *ws, cons
         ws->used = inner;
     }
     struct s2_tensor qkv = s2i_act(ws, 1, x.h, x.w, 3 * b->out);
-    struct s2_tensor a = s2i_act(ws, 1, out.h, out.w, b->out);
+    struct s2_tensor a = s2_shape(y, 1, out.h, out.w, b->out); /* y has done its work and is no smaller */
     OP(be, linear, qkv, y, &b->qkv, S2_ACT_NONE, false);
     OP(be, window_attention, a, qkv, &b->qkv, b->heads, b->window, b->pool);
     OP(be, linear, out, a, &b->proj, S2_ACT_NONE, true);
@@ -66,8 +66,8 @@ static void top_down(const struct s2_model *m, struct s2i_workspace *ws, struct 
     ws->used = mark;
 }
 
-/* The maps of the first two stages are large and only the neck still wants them: it takes them at once, and C4, with
- * what its stage computes, then lies where they lay. */
+/* The maps of the first two stages are large and only the neck still wants them: it takes them at once, and the next
+ * stage's map, half as large, is written over them. A band is read before it is written. */
 void s2i_image_encoder_forward(const struct s2_model *m, struct s2i_workspace *ws, const struct s2_image *frame,
                                struct s2_tensor f, struct s2_tensor s1, struct s2_tensor s0,
                                const struct s2i_stage_probe *probe)
@@ -86,18 +86,15 @@ void s2i_image_encoder_forward(const struct s2_model *m, struct s2i_workspace *w
 
     for (int i = 0, stage = 0; i < t->n_blocks; i++) {
         const struct s2i_block *b = &t->block[i];
-        if (b->pool) {
-            const size_t behind_x = ws->used;
-            if (stage == 2) ws->used = mark;
-            struct s2_tensor out = s2i_act(ws, 1, x.h / 2, x.w / 2, b->out);
-            const size_t behind_out = ws->used;
-            if (ws->used < behind_x) ws->used = behind_x;
-            block_forward(be, ws, b, out, x);
-            ws->used = behind_out;
-            x = out;
-        } else {
-            block_forward(be, ws, b, x, x);
-        }
+        struct s2_tensor out = x;
+        const size_t behind_x = ws->used;
+        if (b->pool && stage < 3) ws->used = mark;
+        if (b->pool) out = s2i_act(ws, 1, x.h / 2, x.w / 2, b->out);
+        const size_t behind_out = ws->used;
+        if (ws->used < behind_x) ws->used = behind_x;
+        block_forward(be, ws, b, out, x);
+        ws->used = behind_out;
+        x = out;
         if (i != t->stage_end[stage]) continue;
         map[stage] = x;
         if (stage == 0) OP(be, linear, s0, x, &m->neck.s0, S2_ACT_NONE, false);
