@@ -150,13 +150,29 @@ struct target {
     enum s2_act act;
 };
 
-/* bytes that products needs aside */
+static inline const char *first_panel(const struct target *t)
+{
+    return (const char *)t->w->packed + weights_size(t->first, t->w->in) + weights_size(AMX_PANEL, t->k);
+}
+
+/* Split panels lie in two halves in turn, of amx_right_size(AMX_PANEL, depth) each. */
+struct panels {
+    char *half[2];
+    const char *split; /* the weights whose parts lie in half[0] */
+};
+
 static inline size_t panels_size(int depth)
 {
     return AMX_PARTS == 1 ? 0 : 2 * amx_right_size(AMX_PANEL, depth);
 }
 
-static void products(const char *a, int m, const struct target *t, char *panels)
+static inline struct panels panels_at(char *at, int depth)
+{
+    return (struct panels){.half = {at, at + panels_size(depth) / 2}};
+}
+
+/* then: the target of the next call, whose first panel is split at the end of this one; or NULL */
+static void products(const char *a, int m, const struct target *t, const struct target *then, struct panels *panels)
 {
     float sums[2][2 * AMX_ROWS * AMX_PANEL] __attribute__((aligned(64)));
     struct block last = {.sum = sums[1]};
@@ -165,19 +181,23 @@ static void products(const char *a, int m, const struct target *t, char *panels)
     const int groups = (m + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS);
     const bool large = weights_size(t->columns, t->depth) > 512 << 10; /* not soon in the cache as a whole */
     const ptrdiff_t panel = (ptrdiff_t)weights_size(AMX_PANEL, t->w->in);
-    const size_t split = panels_size(t->depth) / 2;
-    const char *b = (const char *)t->w->packed + weights_size(t->first, t->w->in) + weights_size(AMX_PANEL, t->k);
-    struct ahead ahead = {.from = b, .to = panels, .rows = AMX_PARTS == 1 ? 0 : 32 * steps, .pace = 32 * steps};
-    advance(&ahead, ahead.rows);
+    const char *b = first_panel(t);
+    if (AMX_PARTS > 1 && panels->split != b) {
+        struct ahead all = {.from = b, .to = panels->half[0], .rows = 32 * steps};
+        advance(&all, all.rows);
+    }
     for (int j = 0; j < t->columns; j += AMX_PANEL) {
-        const char *now = AMX_PARTS == 1 ? b : ahead.to;
+        const char *now = AMX_PARTS == 1 ? b : panels->half[0];
         const bool more = j + AMX_PANEL < t->columns;
-        b += panel;
-        ahead = (struct ahead){.from = b,
-                               .to = ahead.to == panels ? panels + split : panels,
-                               .rows = more && (large || AMX_PARTS > 1) ? 32 * steps : 0,
-                               .pace = (32 + groups - 1) / groups,
-                               .fetch = AMX_PARTS > 1 && large && j + 2 * AMX_PANEL < t->columns ? panel : 0};
+        struct ahead ahead = {.to = panels->half[1]};
+        b = more ? b + panel : then ? first_panel(then) : NULL;
+        if (b && (large || AMX_PARTS > 1)) {
+            const int next_steps = more ? steps : amx_up(then->depth, AMX_K) / AMX_K;
+            ahead.from = b;
+            ahead.rows = 32 * next_steps;
+            ahead.pace = (ahead.rows + groups * steps - 1) / (groups * steps);
+            if (AMX_PARTS > 1 && large && j + 2 * AMX_PANEL < t->columns) ahead.fetch = panel;
+        }
         for (int i = 0; i < m; i += 2 * AMX_ROWS) {
             struct block next = {.sum = last.sum == sums[0] ? sums[1] : sums[0],
                                  .bias = t->bias ? t->w->bias + t->first + j : NULL,
@@ -197,6 +217,10 @@ static void products(const char *a, int m, const struct target *t, char *panels)
             finish(&last, last.rows);
             last = next;
         }
+        panels->split = b;
+        char *free = panels->half[0];
+        panels->half[0] = panels->half[1];
+        panels->half[1] = free;
     }
     finish(&last, last.rows);
 }
@@ -206,6 +230,7 @@ void K(cpu_affine)(const struct cpu_affine *p, void *local)
     const int deep = p->depth < AMX_DEEP ? amx_up(p->depth, AMX_K) : AMX_DEEP;
     const int fit = AMX_LEFT_SIZE / (deep * 2 * AMX_PARTS) / AMX_ROWS * AMX_ROWS;
     const int step = fit < AMX_BLOCK ? fit : AMX_BLOCK;
+    struct panels panels = panels_at((char *)local + AMX_LEFT_SIZE, AMX_DEEP);
     amx_begin();
     for (int i = 0; i < p->m; i += step) {
         const int m = p->m - i < step ? p->m - i : step;
@@ -223,7 +248,7 @@ void K(cpu_affine)(const struct cpu_affine *p, void *local)
                                      .bias = p->k + k == 0,
                                      .act = last ? p->act : S2_ACT_NONE};
             amx_pack_left(local, p->a + i * p->lda + k, p->lda, 0, m, depth, 1);
-            products(local, m, &t, (char *)local + AMX_LEFT_SIZE);
+            products(local, m, &t, NULL, &panels);
         }
     }
     amx_end();
@@ -238,12 +263,38 @@ size_t K(cpu_perceptron_size)(int m, int c)
            NORMED * (size_t)c * sizeof(float);
 }
 
+/* The hidden columns from `first` on: how they are made and used. */
+static struct target inner(const struct cpu_perceptron *p, int first, char *h)
+{
+    const int left = p->fc1->out - first;
+    return (struct target){.w = p->fc1,
+                           .first = first,
+                           .columns = left < CPU_DEPTH ? left : CPU_DEPTH,
+                           .depth = p->fc1->in,
+                           .left = h,
+                           .bias = true,
+                           .act = p->act};
+}
+
+static struct target outer(const struct cpu_perceptron *p, int first)
+{
+    const int left = p->fc2->in - first;
+    return (struct target){.w = p->fc2,
+                           .columns = p->fc2->out,
+                           .k = first,
+                           .depth = left < CPU_DEPTH ? left : CPU_DEPTH,
+                           .c = p->y,
+                           .ldc = p->ldy,
+                           .add = true,
+                           .bias = first == 0};
+}
+
 void K(cpu_perceptron)(const struct cpu_perceptron *p, void *local)
 {
-    const int in = p->fc1->in, hidden = p->fc1->out;
-    char *x = local, *h = x + amx_left_size(p->m, in);
-    char *panels = h + amx_left_size(p->m, CPU_DEPTH);
-    float *normed = (float *)(panels + panels_size(in > CPU_DEPTH ? in : CPU_DEPTH));
+    const int in = p->fc1->in, hidden = p->fc1->out, deep = in > CPU_DEPTH ? in : CPU_DEPTH;
+    char *x = local, *h = x + amx_left_size(p->m, in), *aside = h + amx_left_size(p->m, CPU_DEPTH);
+    struct panels panels = panels_at(aside, deep);
+    float *normed = (float *)(void *)(aside + panels_size(deep));
     for (int i = 0; i < p->m; i += NORMED) {
         const int rows = p->m - i < NORMED ? p->m - i : NORMED;
         const float *from = p->x + (ptrdiff_t)i * in;
@@ -252,19 +303,9 @@ void K(cpu_perceptron)(const struct cpu_perceptron *p, void *local)
     }
     amx_begin();
     for (int first = 0; first < hidden; first += CPU_DEPTH) {
-        const int width = hidden - first < CPU_DEPTH ? hidden - first : CPU_DEPTH;
-        const struct target inner = {
-            .w = p->fc1, .first = first, .columns = width, .depth = in, .left = h, .bias = true, .act = p->act};
-        const struct target outer = {.w = p->fc2,
-                                     .columns = p->fc2->out,
-                                     .k = first,
-                                     .depth = width,
-                                     .c = p->y,
-                                     .ldc = p->ldy,
-                                     .add = true,
-                                     .bias = first == 0};
-        products(x, p->m, &inner, panels);
-        products(h, p->m, &outer, panels);
+        const struct target make = inner(p, first, h), use = outer(p, first), next = inner(p, first + CPU_DEPTH, h);
+        products(x, p->m, &make, &use, &panels);
+        products(h, p->m, &use, first + CPU_DEPTH < hidden ? &next : NULL, &panels);
     }
     amx_end();
 }
