@@ -98,12 +98,14 @@ struct ahead {
     ptrdiff_t fetch;     /* bytes from a row that is split to the one that is fetched */
 };
 
-/* A row of a tile from 16 columns of an even k and of the odd one behind it. */
+/* A row of a tile from 16 columns of an even k and of the odd one behind it. What is left for the last part has no more
+ * bits than it. */
 AMX_INLINE void split_row(char *to, vf even, vf odd)
 {
     UNROLL
     for (int p = 0; p < AMX_PARTS; p++) {
-        const vf high = amx_high(even), next = amx_high(odd);
+        const bool rest = p + 1 == AMX_PARTS;
+        const vf high = rest ? even : amx_high(even), next = rest ? odd : amx_high(odd);
         const vi pairs = (vi)_mm512_srli_epi32((__m512i)high, 16) | (vi)next;
         memcpy(to + 2 * p * AMX_TILE, &pairs, sizeof pairs);
         even -= high, odd -= next;
@@ -117,7 +119,8 @@ AMX_INLINE void advance(struct ahead *n, int until)
         for (int i = 0; i < ROW; i += 64) __builtin_prefetch(n->from + n->fetch + i, 0, 2);
         if (AMX_PARTS == 1) continue;
         const float *from = (const float *)(const void *)n->from;
-        split_row(n->to + n->row / 32 * 2 * AMX_PARTS * AMX_TILE + n->row % 32 * 64, v_load(from), v_load(from + VW));
+        split_row(n->to, v_load(from), v_load(from + VW));
+        n->to += n->row % 32 == 31 ? (2 * AMX_PARTS - 2) * AMX_TILE + 64 : 64;
     }
 }
 

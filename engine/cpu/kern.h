@@ -61,6 +61,9 @@ struct cpu_perceptron {
     enum s2_act act;
 };
 
+/* Of the second-level cache, what a piece of work may take up in bytes. */
+enum { CPU_CACHE = 7 << 18 };
+
 /* Keys of an attention step: packing and attention go by blocks of so many. */
 enum { CPU_KEYS = 256 };
 
@@ -95,9 +98,10 @@ struct cpu_axis {
 
 struct cpu_kern {
     const char *name;
-    int panel; /* columns of a packed panel */
-    int rows;  /* rows of a register tile: cuts in multiples of it cost least */
-    int block; /* most rows of a cut: they stay in the second-level cache while the weights stream past */
+    int panel;            /* columns of a packed panel */
+    int rows;             /* rows of a register tile: cuts in multiples of it cost least */
+    int block;            /* most rows of a cut: they stay in the second-level cache while the weights stream past */
+    int perceptron_block; /* the same for perceptron, as long as its memory is at most CPU_CACHE */
 
     /* dst[panel][k][panel columns] from B[i][j] = b[i*row + j*col], i < k, j < n; columns behind n are 0 */
     void (*pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdiff_t col);
