@@ -108,7 +108,8 @@ struct cpu_kern {
     void (*product)(const struct cpu_product *);
 
     size_t (*matrix_size)(int in, int out); /* bytes of a packed matrix */
-    /* packs columns first .. first+count-1 of a matrix, so far zeros, from w [out][in]; first is a multiple of the panel */
+    /* packs columns first .. first+count-1 of a matrix, so far zeros, from w [out][in]; first is a multiple of the
+     * panel */
     void (*matrix_pack)(struct cpu_matrix *, const float *w, int first, int count);
     size_t affine_size; /* bytes of local memory that affine needs */
     void (*affine)(const struct cpu_affine *, void *local);
