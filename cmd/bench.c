@@ -14,7 +14,7 @@
 #include "process.h"
 #include "stats.h"
 
-enum { WIDTH = 960, HEIGHT = 540, RADIUS = 60, MAX_STAGES = 16, MAX_PICTURES = 48 };
+enum { WIDTH = 960, HEIGHT = 540, RADIUS = 60, MAX_STAGES = 16, MAX_PICTURES = 8 };
 
 struct bench {
     const char *model_file, *random, *size_text;
@@ -106,6 +106,10 @@ static enum s2_status open_model(struct bench *b, struct s2_err *err)
     if (opened) return opened;
     const enum s2_status status = s2_model_load(&b->model, b->device.backend, source, b->size, err);
     b->model_seconds = s2_now() - start;
+    fmt_checkpoint_close(b->checkpoint);
+    s2_seeded_free(b->seeded);
+    b->checkpoint = NULL;
+    b->seeded = NULL;
     return status;
 }
 

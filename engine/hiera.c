@@ -26,7 +26,7 @@ static void attention_band(struct s2_backend *be, struct s2i_workspace *ws, cons
         ws->used = inner;
     }
     struct s2_tensor qkv = s2i_act(ws, x.n, x.h, x.w, 3 * b->out);
-    struct s2_tensor a = s2i_act(ws, x.n, out.h, out.w, b->out);
+    struct s2_tensor a = s2_shape(y, x.n, out.h, out.w, b->out); /* y has done its work and is no smaller */
     if (b->in != b->out)
         OP(be, linear, qkv, y, &b->qkv, S2_ACT_NONE, false);
     else
@@ -54,35 +54,56 @@ static void block_forward(struct s2_backend *be, struct s2i_workspace *ws, const
     OP(be, mlp, out, out, &b->norm2, &b->fc1, S2_ACT_GELU, &b->fc2);
 }
 
-void s2i_trunk_forward(const struct s2_model *m, struct s2i_workspace *ws, struct s2_tensor input,
-                       struct s2i_maps *maps)
-{
-    struct s2_backend *be = m->be;
-    const struct s2i_trunk *t = &m->trunk;
-    struct s2_tensor x = s2i_act(ws, input.n, m->S / 4, m->S / 4, t->dim);
-
-    OP(be, patch_embed, x, input, &t->patch, t->position);
-
-    for (int i = 0, stage = 0; i < t->n_blocks; i++) {
-        const struct s2i_block *b = &t->block[i];
-        struct s2_tensor out = b->pool ? s2i_act(ws, x.n, x.h / 2, x.w / 2, b->out) : x;
-        block_forward(be, ws, b, out, x);
-        x = out;
-        if (i == t->stage_end[stage]) maps->c[stage++] = x;
-    }
-}
-
-void s2i_neck_forward(const struct s2_model *m, struct s2i_workspace *ws, const struct s2i_maps *maps,
-                      struct s2_tensor f, struct s2_tensor s1, struct s2_tensor s0)
+/* f = c4(C4) + upsample(c5(C5)) */
+static void top_down(const struct s2_model *m, struct s2i_workspace *ws, struct s2_tensor f, struct s2_tensor c4,
+                     struct s2_tensor c5)
 {
     struct s2_backend *be = m->be;
     size_t mark = ws->used;
     struct s2_tensor p3 = s2i_act(ws, f.n, m->G / 2, m->G / 2, S2_MODEL_DIM);
 
-    OP(be, linear, p3, maps->c[3], &m->neck.c5, S2_ACT_NONE, false);
-    OP(be, linear, f, maps->c[2], &m->neck.c4, S2_ACT_NONE, false);
+    OP(be, linear, p3, c5, &m->neck.c5, S2_ACT_NONE, false);
+    OP(be, linear, f, c4, &m->neck.c4, S2_ACT_NONE, false);
     OP(be, upsample2_add, f, p3);
-    OP(be, linear, s1, maps->c[1], &m->neck.s1, S2_ACT_NONE, false);
-    OP(be, linear, s0, maps->c[0], &m->neck.s0, S2_ACT_NONE, false);
+    ws->used = mark;
+}
+
+/* The maps of the first two stages are large and only the neck still wants them: it takes them at once, and the next
+ * stage's map, half as large, is written over them. A band is read before it is written. */
+void s2i_image_encoder_forward(const struct s2_model *m, struct s2i_workspace *ws, const struct s2_image *frame,
+                               struct s2_tensor f, struct s2_tensor s1, struct s2_tensor s0,
+                               const struct s2i_stage_probe *probe)
+{
+    struct s2_backend *be = m->be;
+    const struct s2i_trunk *t = &m->trunk;
+    const size_t mark = ws->used;
+    struct s2_tensor x = s2i_act(ws, f.n, m->S / 4, m->S / 4, t->dim), map[4];
+    const size_t behind_first = ws->used;
+    struct s2_tensor input = s2i_act(ws, f.n, m->S, m->S, 3);
+
+    OP(be, preprocess, input, frame);
+    OP(be, patch_embed, x, input, &t->patch, t->position);
+    if (probe) probe->see(probe->ctx, -1, input);
+    ws->used = behind_first;
+
+    for (int i = 0, stage = 0; i < t->n_blocks; i++) {
+        const struct s2i_block *b = &t->block[i];
+        struct s2_tensor out = x;
+        const size_t behind_x = ws->used;
+        if (b->pool && stage < 3) ws->used = mark;
+        if (b->pool) out = s2i_act(ws, x.n, x.h / 2, x.w / 2, b->out);
+        const size_t behind_out = ws->used;
+        if (ws->used < behind_x) ws->used = behind_x;
+        block_forward(be, ws, b, out, x);
+        ws->used = behind_out;
+        x = out;
+        if (i != t->stage_end[stage]) continue;
+        map[stage] = x;
+        if (stage == 0) OP(be, linear, s0, x, &m->neck.s0, S2_ACT_NONE, false);
+        if (stage == 1) OP(be, linear, s1, x, &m->neck.s1, S2_ACT_NONE, false);
+        if (probe) probe->see(probe->ctx, stage, x);
+        stage++;
+    }
+    top_down(m, ws, f, map[2], map[3]);
     ws->used = mark;
 }

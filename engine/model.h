@@ -166,14 +166,16 @@ void s2i_hiera_position(float *out, int side, int dim, const float *background, 
 
 /* ------------------------------------------------------------------ forward passes */
 
-struct s2i_maps {
-    struct s2_tensor c[4]; /* C2..C5: trunk stages at strides 4, 8, 16, 32 */
+/* f [n,G,G,256], s1 [n,2G,2G,64], s0 [n,4G,4G,32] of n frames as preprocess takes them. probe: NULL or where to see
+ * the network's input (stage -1) and the trunk's maps C2..C5 at strides 4, 8, 16, 32 (stages 0 .. 3), while they
+ * last. */
+struct s2i_stage_probe {
+    void (*see)(void *ctx, int stage, struct s2_tensor);
+    void *ctx;
 };
-/* input [n,S,S,3], n frames; maps live in the workspace */
-void s2i_trunk_forward(const struct s2_model *, struct s2i_workspace *, struct s2_tensor input, struct s2i_maps *);
-/* f [n,G,G,256], s1 [n,2G,2G,64], s0 [n,4G,4G,32] */
-void s2i_neck_forward(const struct s2_model *, struct s2i_workspace *, const struct s2i_maps *, struct s2_tensor f,
-                      struct s2_tensor s1, struct s2_tensor s0);
+void s2i_image_encoder_forward(const struct s2_model *, struct s2i_workspace *, const struct s2_image *frame,
+                               struct s2_tensor f, struct s2_tensor s1, struct s2_tensor s0,
+                               const struct s2i_stage_probe *);
 
 /* x [B,1,N,256] conditioned on the memories of the table; f [1,G,G,256]. layers: NULL or where to see each
  * layer's output (called with the layer index, or -1 and the pointer positions first) */

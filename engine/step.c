@@ -13,32 +13,25 @@ void s2i_lap(struct s2_session *s, enum s2i_stage stage, double since)
     if (be->ops->mark && s->cfg.time_stages) OP(be, mark, (int)stage + 1);
 }
 
+static void see_stage(void *ctx, int stage, struct s2_tensor map)
+{
+    static const char *const names[] = {"I", "C2", "C3", "C4", "C5"};
+    s2i_tap_map(ctx, names[stage + 1], map, 0);
+}
+
 void s2i_encode_images(struct s2_session *s, int n, const struct s2_image *frame)
 {
-    struct s2_backend *be = s->be;
     const struct s2_model *m = s->m;
     struct s2i_tap_scope tap = {s, -1, "image"};
     const struct s2i_features out = s2i_features_of(s->next, 0, n);
-    struct s2i_workspace *ws = &s->image_ws;
-    size_t mark = ws->used;
+    const struct s2i_stage_probe see = {see_stage, &tap};
     double t = s2_now();
-    struct s2i_maps maps = {0};
-    struct s2_tensor input = s2i_act(ws, n, m->S, m->S, 3);
 
-    OP(be, preprocess, input, frame);
-    s2i_trunk_forward(m, ws, input, &maps);
-    s2i_neck_forward(m, ws, &maps, out.f, out.s1, out.s0);
-
-    s2i_tap_map(&tap, "I", input, 0);
-    s2i_tap_map(&tap, "C2", maps.c[0], 0);
-    s2i_tap_map(&tap, "C3", maps.c[1], 0);
-    s2i_tap_map(&tap, "C4", maps.c[2], 0);
-    s2i_tap_map(&tap, "C5", maps.c[3], 0);
+    s2i_image_encoder_forward(m, &s->image_ws, frame, out.f, out.s1, out.s0, s->cfg.tap ? &see : NULL);
     s2i_tap_map(&tap, "P2", out.f, 0);
     s2i_tap_map(&tap, "PE256", m->pe256, 0);
     s2i_tap_map(&tap, "S0", out.s0, 0);
     s2i_tap_map(&tap, "S1", out.s1, 0);
-    ws->used = mark;
     s2i_lap(s, S2_STAGE_IMAGE, t);
 }
 

@@ -21,7 +21,11 @@ struct fmt_checkpoint {
     size_t size;
     struct fmt_tensors tensors;
     struct s2_source source;
+    size_t found; /* bytes of the tensors found since pages were dropped */
 };
+
+/* Mapped pages count as the process's memory until they are dropped; they can be read again. */
+enum { KEPT = 16 << 20 };
 
 static enum s2_status is_directory(const char *path, struct s2_err *err)
 {
@@ -72,17 +76,21 @@ static enum s2_status read_tensors(struct fmt_checkpoint *c, struct s2_err *err)
 
 static bool tensor_at(void *ctx, size_t i, struct s2_stored *out)
 {
-    const struct fmt_tensors *t = ctx;
-    if (i >= t->count) return false;
-    *out = t->at[i];
+    const struct fmt_checkpoint *c = ctx;
+    if (i >= c->tensors.count) return false;
+    *out = c->tensors.at[i];
     return true;
 }
 
 static bool find_tensor(void *ctx, const char *name, struct s2_stored *out)
 {
-    const struct s2_stored *found = fmt_tensors_find(ctx, name);
-    if (found) *out = *found;
-    return found;
+    struct fmt_checkpoint *c = ctx;
+    const struct s2_stored *found = fmt_tensors_find(&c->tensors, name);
+    if (!found) return false;
+    if (c->found > KEPT) fmt_checkpoint_drop_pages(c);
+    c->found += found->elements * s2_dtype_size(found->dtype);
+    *out = *found;
+    return true;
 }
 
 enum s2_status fmt_checkpoint_open(struct fmt_checkpoint **out, const char *path, struct s2_err *err)
@@ -99,7 +107,7 @@ enum s2_status fmt_checkpoint_open(struct fmt_checkpoint **out, const char *path
     fmt_tensors_strip_prefixes(&c->tensors);
     if ((status = fmt_transformers_rename(&c->tensors, err)) || (status = fmt_tensors_index(&c->tensors, err)))
         goto fail;
-    c->source = (struct s2_source){&c->tensors, c->path, c->tensors.count, tensor_at, find_tensor};
+    c->source = (struct s2_source){c, c->path, c->tensors.count, tensor_at, find_tensor};
     *out = c;
     return S2_OK;
 fail:
@@ -120,6 +128,7 @@ const char *fmt_checkpoint_container(const struct fmt_checkpoint *c)
 void fmt_checkpoint_drop_pages(struct fmt_checkpoint *c)
 {
     madvise(c->map, c->size, MADV_DONTNEED);
+    c->found = 0;
 }
 
 void fmt_checkpoint_close(struct fmt_checkpoint *c)

@@ -14,7 +14,8 @@ struct fmt_checkpoint;
 /* Opens a PyTorch .pt (ZIP container, nothing executed) or .safetensors by its content. Tensors stay mapped.
  * S2_E_MODEL and a sentence on anything else. */
 enum s2_status fmt_checkpoint_open(struct fmt_checkpoint **out, const char *path, struct s2_err *);
-/* The model part: names without a uniform "module." prefix. Valid until close. */
+/* The model part: names without a uniform "module." prefix. Valid until close. Finding tensors gives mapped pages back
+ * from time to time: a reader of the whole file needs little memory, and data found before is read from it again. */
 const struct s2_source *fmt_checkpoint_source(const struct fmt_checkpoint *);
 const char *fmt_checkpoint_container(const struct fmt_checkpoint *); /* "pt" or "safetensors" */
 /* Tells the system that the mapped pages are not needed any more. */

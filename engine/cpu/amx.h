@@ -29,8 +29,11 @@
 
 enum { AMX_ROWS = 16, AMX_K = 32, AMX_PANEL = 32, AMX_TILE = 1024 /* bytes */ };
 
-/* Rows of a product are packed by blocks of at most so many rows and bytes, which stay in the second-level cache. */
-enum { AMX_BLOCK = 128, AMX_AFFINE_SIZE = AMX_BLOCK * 768 * 2 * AMX_PARTS };
+/* Rows of a product are packed by blocks of at most so many rows and bytes, which stay in the second-level cache, and
+ * at most so many k. */
+enum { AMX_BLOCK = 128, AMX_LEFT_SIZE = AMX_BLOCK * 1152 * 2 * AMX_PARTS, AMX_DEEP = 2048 };
+/* Local memory of the linear layer: such a block and, if weights are split on the way, two panels. */
+enum { AMX_AFFINE_SIZE = AMX_LEFT_SIZE + (AMX_PARTS == 1 ? 0 : 2 * AMX_PANEL * AMX_DEEP * 2 * AMX_PARTS) };
 
 #define AMX_INLINE static inline __attribute__((always_inline))
 

@@ -1,8 +1,14 @@
 /* amx_affine.c - the linear layer and the two-layer perceptron of a piece of rows on AMX tiles.
  *
  * A block of 32 rows by 32 columns is accumulated in tiles and stored aside; bias, activation and the way to the
- * result follow while the tiles of the next block are multiplied, some rows a step. */
+ * result follow while the tiles of the next block are multiplied, some rows a step.
+ *
+ * Weights of one part lie packed as right operands are. Those of three parts lie as floats, 4 bytes instead of 6, in
+ * the order [panel][k step][2][16][2 k][16 columns]. While rows go over a panel, the next one is split
+ * aside. */
 #include "amx.h"
+
+enum { WEIGHT = AMX_PARTS == 1 ? 2 : 4, ROW = AMX_PANEL * WEIGHT /* bytes; a tile row of 16 columns by 2 k */ };
 
 /* A finished block on its way: rows `row` .. `rows`-1 are still to do. Goes to c, or split to a left operand. */
 struct block {
@@ -17,14 +23,29 @@ struct block {
     enum s2_act act;
 };
 
+static inline size_t weights_size(int columns, int k)
+{
+    return (size_t)amx_up(columns, AMX_PANEL) * (size_t)amx_up(k, AMX_K) * WEIGHT;
+}
+
 size_t K(cpu_matrix_size)(int in, int out)
 {
-    return amx_right_size(out, in);
+    return weights_size(out, in);
 }
 
 void K(cpu_matrix_pack)(struct cpu_matrix *m, const float *w, int first, int count)
 {
-    amx_pack_right((char *)m->packed + amx_right_size(first, m->in), w + (ptrdiff_t)first * m->in, m->in, count, m->in);
+    char *to = (char *)m->packed + weights_size(first, m->in);
+    w += (ptrdiff_t)first * m->in;
+    if (AMX_PARTS == 1) {
+        amx_pack_right(to, w, m->in, count, m->in);
+        return;
+    }
+    for (int j = 0; j < count; j++, w += m->in) {
+        char *column = to + j / 16 * 16 * ROW + j % 16 * WEIGHT;
+        for (int i = 0; i < m->in; i++)
+            memcpy(column + i / 2 * ROW + i / AMX_K * 16 * ROW + i % 2 * 64, w + i, sizeof *w);
+    }
 }
 
 AMX_INLINE __mmask16 mask_of(int n)
@@ -68,28 +89,53 @@ AMX_INLINE void finish(struct block *b, int count)
     }
 }
 
-/* Memory that later blocks read, fetched to the second-level cache a few lines a phase. */
-struct fetch {
-    const char *next;
-    int lines;
+/* The panel after the present one, on its way: fetched to the second-level cache or, where it has to be split, split,
+ * and the one behind it fetched. A step of k is 32 rows. */
+struct ahead {
+    const char *from;
+    char *to;
+    int row, rows, pace; /* rows a step */
+    ptrdiff_t fetch;     /* bytes from a row that is split to the one that is fetched */
 };
 
-AMX_INLINE void fetch(struct fetch *f)
+/* A row of a tile from 16 columns of an even k and of the odd one behind it. What is left for the last part has no more
+ * bits than it. */
+AMX_INLINE void split_row(char *to, vf even, vf odd)
 {
-    for (int i = 0; i < f->lines; i++, f->next += 64) __builtin_prefetch(f->next, 0, 2);
+    UNROLL
+    for (int p = 0; p < AMX_PARTS; p++) {
+        const bool rest = p + 1 == AMX_PARTS;
+        const vf high = rest ? even : amx_high(even), next = rest ? odd : amx_high(odd);
+        const vi pairs = (vi)_mm512_srli_epi32((__m512i)high, 16) | (vi)next;
+        memcpy(to + 2 * p * AMX_TILE, &pairs, sizeof pairs);
+        even -= high, odd -= next;
+    }
+}
+
+AMX_INLINE void advance(struct ahead *n, int until)
+{
+    if (until > n->rows) until = n->rows;
+    for (; n->row < until; n->row++, n->from += ROW) {
+        for (int i = 0; i < ROW; i += 64) __builtin_prefetch(n->from + n->fetch + i, 0, 2);
+        if (AMX_PARTS == 1) continue;
+        const float *from = (const float *)(const void *)n->from;
+        split_row(n->to, v_load(from), v_load(from + VW));
+        n->to += n->row % 32 == 31 ? (2 * AMX_PARTS - 2) * AMX_TILE + 64 : 64;
+    }
 }
 
 AMX_INLINE void multiply(struct block *next, struct block *last, const char *a, ptrdiff_t a_tile, const char *b,
-                         int steps, struct fetch ahead, const int tall)
+                         int steps, struct ahead *ahead, const int tall)
 {
     const ptrdiff_t a_step = AMX_PARTS * AMX_TILE, b_step = 2 * a_step;
     const int pace = (last->rows + steps * AMX_PHASES - 1) / (steps * AMX_PHASES);
     amx_zero(tall);
-    for (int k = 0; k < steps; k++, a += a_step, b += b_step) {
+    int until = ahead->row;
+    for (int k = 0; k < steps; k++, a += a_step, b += b_step, until += ahead->pace) {
         UNROLL
         for (int phase = 0; phase < AMX_PHASES; phase++) {
             amx_phase(a, a + a_tile, b, tall, phase);
-            fetch(&ahead);
+            advance(ahead, until + ahead->pace * (phase + 1) / AMX_PHASES);
             finish(last, pace);
         }
     }
@@ -107,21 +153,55 @@ struct target {
     enum s2_act act;
 };
 
-static void products(const char *a, int m, const struct target *t)
+static inline const char *first_panel(const struct target *t)
+{
+    return (const char *)t->w->packed + weights_size(t->first, t->w->in) + weights_size(AMX_PANEL, t->k);
+}
+
+/* Split panels lie in two halves in turn, of amx_right_size(AMX_PANEL, depth) each. */
+struct panels {
+    char *half[2];
+    const char *split; /* the weights whose parts lie in half[0] */
+};
+
+static inline size_t panels_size(int depth)
+{
+    return AMX_PARTS == 1 ? 0 : 2 * amx_right_size(AMX_PANEL, depth);
+}
+
+static inline struct panels panels_at(char *at, int depth)
+{
+    return (struct panels){.half = {at, at + panels_size(depth) / 2}};
+}
+
+/* then: the target of the next call, whose first panel is split at the end of this one; or NULL */
+static void products(const char *a, int m, const struct target *t, const struct target *then, struct panels *panels)
 {
     float sums[2][2 * AMX_ROWS * AMX_PANEL] __attribute__((aligned(64)));
     struct block last = {.sum = sums[1]};
     const int steps = amx_up(t->depth, AMX_K) / AMX_K, out_steps = amx_up(t->columns, AMX_K) / AMX_K;
     const ptrdiff_t a_tile = (ptrdiff_t)steps * AMX_PARTS * AMX_TILE;
     const int groups = (m + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS);
-    const bool large = amx_right_size(t->columns, t->depth) > 512 << 10; /* not soon in the cache as a whole */
-    const int lines = (2 * AMX_PARTS * AMX_TILE / 64 + groups * AMX_PHASES - 1) / (groups * AMX_PHASES);
+    const bool large = weights_size(t->columns, t->depth) > 512 << 10; /* not soon in the cache as a whole */
+    const ptrdiff_t panel = (ptrdiff_t)weights_size(AMX_PANEL, t->w->in);
+    const char *b = first_panel(t);
+    if (AMX_PARTS > 1 && panels->split != b) {
+        struct ahead all = {.from = b, .to = panels->half[0], .rows = 32 * steps};
+        advance(&all, all.rows);
+    }
     for (int j = 0; j < t->columns; j += AMX_PANEL) {
-        const char *b =
-            (const char *)t->w->packed + amx_right_size(t->first + j, t->w->in) + amx_right_size(AMX_PANEL, t->k);
-        const bool more = large && j + AMX_PANEL < t->columns;
-        struct fetch ahead = {b + amx_right_size(AMX_PANEL, t->w->in), more ? lines : 0};
-        for (int i = 0; i < m; i += 2 * AMX_ROWS, ahead.next += steps * AMX_PHASES * lines * 64) {
+        const char *now = AMX_PARTS == 1 ? b : panels->half[0];
+        const bool more = j + AMX_PANEL < t->columns;
+        struct ahead ahead = {.to = panels->half[1]};
+        b = more ? b + panel : then ? first_panel(then) : NULL;
+        if (b && (large || AMX_PARTS > 1)) {
+            const int next_steps = more ? steps : amx_up(then->depth, AMX_K) / AMX_K;
+            ahead.from = b;
+            ahead.rows = 32 * next_steps;
+            ahead.pace = (ahead.rows + groups * steps - 1) / (groups * steps);
+            if (AMX_PARTS > 1 && large && j + 2 * AMX_PANEL < t->columns) ahead.fetch = panel;
+        }
+        for (int i = 0; i < m; i += 2 * AMX_ROWS) {
             struct block next = {.sum = last.sum == sums[0] ? sums[1] : sums[0],
                                  .bias = t->bias ? t->w->bias + t->first + j : NULL,
                                  .c = t->left ? NULL : t->c + i * t->ldc + j,
@@ -134,22 +214,26 @@ static void products(const char *a, int m, const struct target *t)
             if (t->left) next.left = t->left + ((ptrdiff_t)i / AMX_ROWS * out_steps + j / AMX_K) * AMX_PARTS * AMX_TILE;
             const char *rows = a + i / AMX_ROWS * a_tile;
             if (next.rows > AMX_ROWS)
-                multiply(&next, &last, rows, a_tile, b, steps, ahead, 2);
+                multiply(&next, &last, rows, a_tile, now, steps, &ahead, 2);
             else
-                multiply(&next, &last, rows, a_tile, b, steps, ahead, 1);
+                multiply(&next, &last, rows, a_tile, now, steps, &ahead, 1);
             finish(&last, last.rows);
             last = next;
         }
+        panels->split = b;
+        char *free = panels->half[0];
+        panels->half[0] = panels->half[1];
+        panels->half[1] = free;
     }
     finish(&last, last.rows);
 }
 
 void K(cpu_affine)(const struct cpu_affine *p, void *local)
 {
-    enum { MOST = AMX_AFFINE_SIZE / (2 * AMX_ROWS * 2 * AMX_PARTS) };
-    const int deep = p->depth < MOST ? amx_up(p->depth, AMX_K) : MOST;
-    const int fit = AMX_AFFINE_SIZE / (deep * 2 * AMX_PARTS) / AMX_ROWS * AMX_ROWS;
+    const int deep = p->depth < AMX_DEEP ? amx_up(p->depth, AMX_K) : AMX_DEEP;
+    const int fit = AMX_LEFT_SIZE / (deep * 2 * AMX_PARTS) / AMX_ROWS * AMX_ROWS;
     const int step = fit < AMX_BLOCK ? fit : AMX_BLOCK;
+    struct panels panels = panels_at((char *)local + AMX_LEFT_SIZE, AMX_DEEP);
     amx_begin();
     for (int i = 0; i < p->m; i += step) {
         const int m = p->m - i < step ? p->m - i : step;
@@ -167,7 +251,7 @@ void K(cpu_affine)(const struct cpu_affine *p, void *local)
                                      .bias = p->k + k == 0,
                                      .act = last ? p->act : S2_ACT_NONE};
             amx_pack_left(local, p->a + i * p->lda + k, p->lda, 0, m, depth, 1);
-            products(local, m, &t);
+            products(local, m, &t, NULL, &panels);
         }
     }
     amx_end();
@@ -178,14 +262,42 @@ enum { NORMED = AMX_ROWS };
 
 size_t K(cpu_perceptron_size)(int m, int c)
 {
-    return amx_left_size(m, c) + amx_left_size(m, CPU_DEPTH) + NORMED * (size_t)c * sizeof(float);
+    return amx_left_size(m, c) + amx_left_size(m, CPU_DEPTH) + panels_size(c > CPU_DEPTH ? c : CPU_DEPTH) +
+           NORMED * (size_t)c * sizeof(float);
+}
+
+/* The hidden columns from `first` on: how they are made and used. */
+static struct target inner(const struct cpu_perceptron *p, int first, char *h)
+{
+    const int left = p->fc1->out - first;
+    return (struct target){.w = p->fc1,
+                           .first = first,
+                           .columns = left < CPU_DEPTH ? left : CPU_DEPTH,
+                           .depth = p->fc1->in,
+                           .left = h,
+                           .bias = true,
+                           .act = p->act};
+}
+
+static struct target outer(const struct cpu_perceptron *p, int first)
+{
+    const int left = p->fc2->in - first;
+    return (struct target){.w = p->fc2,
+                           .columns = p->fc2->out,
+                           .k = first,
+                           .depth = left < CPU_DEPTH ? left : CPU_DEPTH,
+                           .c = p->y,
+                           .ldc = p->ldy,
+                           .add = true,
+                           .bias = first == 0};
 }
 
 void K(cpu_perceptron)(const struct cpu_perceptron *p, void *local)
 {
-    const int in = p->fc1->in, hidden = p->fc1->out;
-    char *x = local, *h = x + amx_left_size(p->m, in);
-    float *normed = (float *)(h + amx_left_size(p->m, CPU_DEPTH));
+    const int in = p->fc1->in, hidden = p->fc1->out, deep = in > CPU_DEPTH ? in : CPU_DEPTH;
+    char *x = local, *h = x + amx_left_size(p->m, in), *aside = h + amx_left_size(p->m, CPU_DEPTH);
+    struct panels panels = panels_at(aside, deep);
+    float *normed = (float *)(void *)(aside + panels_size(deep));
     for (int i = 0; i < p->m; i += NORMED) {
         const int rows = p->m - i < NORMED ? p->m - i : NORMED;
         const float *from = p->x + (ptrdiff_t)i * in;
@@ -194,19 +306,9 @@ void K(cpu_perceptron)(const struct cpu_perceptron *p, void *local)
     }
     amx_begin();
     for (int first = 0; first < hidden; first += CPU_DEPTH) {
-        const int width = hidden - first < CPU_DEPTH ? hidden - first : CPU_DEPTH;
-        const struct target inner = {
-            .w = p->fc1, .first = first, .columns = width, .depth = in, .left = h, .bias = true, .act = p->act};
-        const struct target outer = {.w = p->fc2,
-                                     .columns = p->fc2->out,
-                                     .k = first,
-                                     .depth = width,
-                                     .c = p->y,
-                                     .ldc = p->ldy,
-                                     .add = true,
-                                     .bias = first == 0};
-        products(x, p->m, &inner);
-        products(h, p->m, &outer);
+        const struct target make = inner(p, first, h), use = outer(p, first), next = inner(p, first + CPU_DEPTH, h);
+        products(x, p->m, &make, &use, &panels);
+        products(h, p->m, &use, first + CPU_DEPTH < hidden ? &next : NULL, &panels);
     }
     amx_end();
 }

@@ -61,6 +61,9 @@ struct cpu_perceptron {
     enum s2_act act;
 };
 
+/* Of the second-level cache, what a piece of work may take up in bytes. */
+enum { CPU_CACHE = 7 << 18 };
+
 /* Keys of an attention step: packing and attention go by blocks of so many. */
 enum { CPU_KEYS = 256 };
 
@@ -95,16 +98,18 @@ struct cpu_axis {
 
 struct cpu_kern {
     const char *name;
-    int panel; /* columns of a packed panel */
-    int rows;  /* rows of a register tile: cuts in multiples of it cost least */
-    int block; /* most rows of a cut: they stay in the second-level cache while the weights stream past */
+    int panel;            /* columns of a packed panel */
+    int rows;             /* rows of a register tile: cuts in multiples of it cost least */
+    int block;            /* most rows of a cut: they stay in the second-level cache while the weights stream past */
+    int perceptron_block; /* the same for perceptron, as long as its memory is at most CPU_CACHE */
 
     /* dst[panel][k][panel columns] from B[i][j] = b[i*row + j*col], i < k, j < n; columns behind n are 0 */
     void (*pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdiff_t col);
     void (*product)(const struct cpu_product *);
 
     size_t (*matrix_size)(int in, int out); /* bytes of a packed matrix */
-    /* packs columns first .. first+count-1 of a matrix from w [out][in]; first is a multiple of the panel */
+    /* packs columns first .. first+count-1 of a matrix, so far zeros, from w [out][in]; first is a multiple of the
+     * panel */
     void (*matrix_pack)(struct cpu_matrix *, const float *w, int first, int count);
     size_t affine_size; /* bytes of local memory that affine needs */
     void (*affine)(const struct cpu_affine *, void *local);

@@ -1,17 +1,19 @@
 /* kern_table.c - the table of one instruction set. */
 #ifdef AMX_SPLIT
 #include "amx.h"
-#define ROWS(name)  name##_avx512
-#define ROW_TILE    (2 * AMX_ROWS)
-#define ROW_BLOCK   AMX_BLOCK
-#define AFFINE_SIZE AMX_AFFINE_SIZE
+#define ROWS(name)       name##_avx512
+#define ROW_TILE         (2 * AMX_ROWS)
+#define ROW_BLOCK        AMX_BLOCK
+#define PERCEPTRON_BLOCK (AMX_PARTS == 1 ? AMX_BLOCK : AMX_BLOCK * 3 / 2)
+#define AFFINE_SIZE      AMX_AFFINE_SIZE
 #else
 #include "kern.h"
 #include "vec.h"
-#define ROWS(name)  K(name)
-#define ROW_TILE    TILE_ROWS
-#define ROW_BLOCK   (112 / TILE_ROWS * TILE_ROWS)
-#define AFFINE_SIZE 0
+#define ROWS(name)       K(name)
+#define ROW_TILE         TILE_ROWS
+#define ROW_BLOCK        (112 / TILE_ROWS * TILE_ROWS)
+#define PERCEPTRON_BLOCK ROW_BLOCK
+#define AFFINE_SIZE      0
 #endif
 
 #if defined(AMX_SPLIT)
@@ -33,6 +35,7 @@ const struct cpu_kern K(cpu_kern) = {
     .panel = PANEL,
     .rows = ROW_TILE,
     .block = ROW_BLOCK,
+    .perceptron_block = PERCEPTRON_BLOCK,
     .pack = ROWS(cpu_pack),
     .product = ROWS(cpu_product),
     .matrix_size = K(cpu_matrix_size),

@@ -113,7 +113,9 @@ void cpu_mlp(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, cons
         mlp_few(cpu, y, x, norm, fc1->impl, act, fc2->impl);
         return;
     }
-    const int piece = cpu_piece(cpu, rows, cpu->kern->rows, cpu->kern->block), step = piece > few ? piece : few;
+    int step = cpu_piece(cpu, rows, cpu->kern->rows, cpu->kern->perceptron_block);
+    while (step > few && cpu->kern->perceptron_size(step, x.c) > CPU_CACHE) step -= cpu->kern->rows;
+    if (step < few) step = few;
     if (!cpu_scratch(cpu, 0, cpu->kern->perceptron_size(step, x.c))) return;
 
     CPU_PARALLEL_FOR(cpu, CPU_WORTH)
