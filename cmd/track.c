@@ -162,6 +162,7 @@ static enum s2_status open_outputs(struct cmd_run *r, struct s2_err *err)
                                               .png_objects_dir = o->png_objects,
                                               .rle_path = o->rle,
                                               .overlay_path = o->overlay,
+                                              .overlay_preset = o->overlay_preset,
                                               .overwrite = o->overwrite,
                                               .width = r->info.width,
                                               .height = r->info.height,

@@ -21,7 +21,7 @@ struct cmd_track_options {
     struct fmt_prompts prompts; /* those of --point, --box and --mask; track.c reads --prompts into it */
     const char *png, *png_objects, *rle, *overlay, *stats, *taps;
     struct cmd_tap_frames tap_frames;
-    const char *size, *device, *precision, *graph, *direction, *late, *overlap, *progress;
+    const char *size, *device, *precision, *graph, *direction, *late, *overlap, *overlay_preset, *progress;
     int64_t first, end; /* of --frames; end < 0: open */
     int stride, fill_holes, max_cond_frames, threads, verbose;
     bool overwrite, allow_network, dry_run, quiet, help;

@@ -111,6 +111,8 @@ static struct cmd_command command(struct cmd_track_options *o, struct cmd_option
          .value = &o->rle, .once = true},
         {CMD_TEXT, 0, "overlay", "FILE", "the video with tinted masks, outlines and ids", .value = &o->overlay,
          .once = true},
+        {CMD_CHOICE, 0, "overlay-preset", NULL, "libx264's: how fast the overlay is encoded, and how large",
+         .value = &o->overlay_preset, .choices = "ultrafast|superfast|veryfast|faster|fast|medium"},
         {CMD_FLAG, 0, "overwrite", NULL, "replace existing outputs; without it they are an error before any work",
          .value = &o->overwrite},
 
@@ -173,6 +175,7 @@ static void set_defaults(struct cmd_track_options *o)
                                     .direction = "forward",
                                     .late = "refine",
                                     .overlap = "allow",
+                                    .overlay_preset = "veryfast",
                                     .progress = "auto",
                                     .end = -1,
                                     .stride = 1,

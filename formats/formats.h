@@ -32,6 +32,7 @@ struct fmt_index;
 struct fmt_video_options {
     bool allow_network;               /* else a URL is refused */
     int threads;                      /* decoder threads, 0: as FFmpeg likes */
+    int convert_threads;              /* to RGB, 0: as many as suit the machine */
     int64_t first, end;               /* half-open range of source frames to deliver; end < 0: to the end */
     int64_t stride;                   /* deliver every stride-th of them, >= 1 */
     const struct fmt_index *backward; /* not NULL: the same frames, the last one first; it outlives the clip */
@@ -191,8 +192,9 @@ struct fmt_outputs_config {
     size_t n_objects;
     int time_base_num, time_base_den;
     double fps;
-    bool stills;            /* no audio; file stems for PNG names */
-    const char *input_path; /* overlay: audio is copied from it if it is a plain file; RLE header */
+    const char *overlay_preset; /* of libx264, from "ultrafast" to "veryslow"; NULL: "veryfast" */
+    bool stills;                /* no audio; file stems for PNG names */
+    const char *input_path;     /* overlay: audio is copied from it if it is a plain file; RLE header */
     const char *model_file, *model_name, *precision, *device, *graph; /* RLE header */
     int model_size;
     const char *overlap; /* "allow" or "exclusive" */

@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 enum {
-    POOL = 7,      /* records in flight */
+    POOL = 12,     /* records in flight at most */
+    HELD = 4,      /* of them, what the tracker may hold */
     MAX_SINKS = 4, /* one of each kind */
     ROW_ALIGN = 64 /* of picture rows, for the converters' vector code */
 };
@@ -39,6 +40,7 @@ struct writer {
 
 struct fmt_outputs {
     struct fmt_outputs_config config;
+    int n_slots; /* what the tracker holds and what the writers of a sink are at */
     struct slot slot[POOL];
     struct slot *unused[POOL];
     int n_unused;
@@ -55,6 +57,11 @@ struct fmt_outputs {
 };
 
 /* ------------------------------------------------------------------ what sinks share */
+
+int fmt_sink_workers(void)
+{
+    return sysconf(_SC_NPROCESSORS_ONLN) >= 12 ? FMT_SINK_WORKERS : 3;
+}
 
 enum s2_status fmt_output_failed(struct s2_err *err, const char *path, const char *what, int error)
 {
@@ -356,7 +363,8 @@ enum s2_status fmt_outputs_open(struct fmt_outputs **out, const struct fmt_outpu
     pthread_cond_init(&o->changed, NULL);
 
     enum s2_status status = check_paths(&o->config, err);
-    for (int i = 0; i < POOL && !status; i++) {
+    o->n_slots = HELD + fmt_sink_workers();
+    for (int i = 0; i < o->n_slots && !status; i++) {
         status = allocate_record(&o->slot[i].record, &o->config, err);
         o->unused[o->n_unused++] = &o->slot[i];
     }
@@ -432,7 +440,7 @@ int fmt_outputs_times(const struct fmt_outputs *outputs, const char *const **nam
 static void free_outputs(struct fmt_outputs *o)
 {
     for (int i = 0; i < o->n_writers; i++) o->writer[i].sink->free(o->writer[i].sink);
-    for (int i = 0; i < POOL; i++) free_record(&o->slot[i].record, o->config.n_objects);
+    for (int i = 0; i < o->n_slots; i++) free_record(&o->slot[i].record, o->config.n_objects);
     pthread_cond_destroy(&o->changed);
     pthread_mutex_destroy(&o->lock);
     free(o);

@@ -7,7 +7,10 @@
 
 #include "formats.h"
 
-enum { FMT_SINK_WORKERS = 3 }; /* threads of one sink at most */
+enum { FMT_SINK_WORKERS = 6 }; /* threads of one sink at most */
+
+/* How many of them suit the machine. */
+int fmt_sink_workers(void);
 
 struct fmt_sink {
     const char *name; /* of its stage in fmt_outputs_times */

@@ -28,7 +28,7 @@
 enum {
     HD_LINES = 720,
     DELAY = 256,           /* frames that may be inside the encoder */
-    MAX_THREADS = 8,       /* of the encoder */
+    MAX_THREADS = 16,      /* of the encoder */
     PACKET_ROOM = 2 << 20, /* bytes set aside for what is inside encoder and muxer ... */
     INDEX_ROOM = 64 << 10, /* ... and for the container's index, ... */
     INDEX_PER_FRAME = 256, /* ... which grows with every frame */
@@ -142,6 +142,8 @@ static AVCodecContext *open_encoder(const struct sink_overlay *s, const struct c
     if (s->format->flags & AVFMT_GLOBALHEADER) e->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
     AVDictionary *options = NULL;
     av_dict_parse_string(&options, choice->options, "=", ":", 0);
+    if (c->overlay_preset && strcmp(choice->encoder, "libx264") == 0)
+        av_dict_set(&options, "preset", c->overlay_preset, 0);
     if (avcodec_open2(e, codec, &options) < 0) avcodec_free_context(&e);
     av_dict_free(&options);
     return e;
@@ -394,7 +396,7 @@ static void free_sink(struct fmt_sink *sink)
     close_muxer(s);
     avcodec_free_context(&s->encoder);
     av_packet_free(&s->packet);
-    for (int i = 0; i < FMT_SINK_WORKERS; i++) close_easel(&s->easel[i]);
+    for (int i = 0; i < s->sink.workers; i++) close_easel(&s->easel[i]);
     if (s->room_fd >= 0) close(s->room_fd);
     if (s->part) unlink(s->part);
     free(s->part);
@@ -413,7 +415,7 @@ enum s2_status fmt_sink_overlay_open(struct fmt_sink **out, const struct fmt_out
     if (!s) return s2_no_memory(err, "the overlay writer", sizeof *s);
     s->sink = (struct fmt_sink){
         .name = "overlay",
-        .workers = FMT_SINK_WORKERS,
+        .workers = fmt_sink_workers(),
         .in_order = true,
         .prepare = paint,
         .write = encode,
@@ -430,7 +432,7 @@ enum s2_status fmt_sink_overlay_open(struct fmt_sink **out, const struct fmt_out
     s->part = fmt_output_part(s->path);
     s->packet = av_packet_alloc();
     if (!s->part || !s->packet) status = s2_no_memory(err, "the overlay writer", sizeof *s);
-    for (int i = 0; i < FMT_SINK_WORKERS && !status; i++) status = open_easel(s, &s->easel[i], err);
+    for (int i = 0; i < s->sink.workers && !status; i++) status = open_easel(s, &s->easel[i], err);
     if (!status) status = open_file(s, container, err);
     if (status) {
         free_sink(&s->sink);

@@ -334,7 +334,7 @@ static enum s2_status open_sink(struct fmt_sink **out, const struct fmt_outputs_
     if (!s) return s2_no_memory(err, "the PNG writer", sizeof *s);
     s->sink = (struct fmt_sink){
         .name = per_object ? "png-objects" : "png",
-        .workers = FMT_SINK_WORKERS,
+        .workers = fmt_sink_workers(),
         .begin = begin,
         .write = per_object ? write_objects : write_map,
         .finish = finish,
@@ -346,7 +346,7 @@ static enum s2_status open_sink(struct fmt_sink **out, const struct fmt_outputs_
     voc_palette(s->color);
     for (size_t i = 0; !per_object && i < c->n_objects; i++) s->id_of[i + 1] = (uint8_t)c->objects[i].id;
     bool ok = (s->empty = calloc((size_t)c->width, 1));
-    for (int i = 0; i < FMT_SINK_WORKERS; i++) ok = ok && (s->page[i].row = malloc((size_t)c->width));
+    for (int i = 0; i < s->sink.workers; i++) ok = ok && (s->page[i].row = malloc((size_t)c->width));
     int error = ok ? make_folders(dir, &s->created) : 0;
     if (!ok) status = s2_no_memory(err, "rows of a PNG picture", (size_t)c->width);
     if (error) status = fmt_output_failed(err, dir, "cannot be written to", error);

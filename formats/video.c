@@ -150,6 +150,7 @@ enum s2_status fmt_video_open(struct fmt_video **out, const char *path, const st
     *out = NULL;
     if (!v) return s2_no_memory(err, "the clip", sizeof(*v));
     pthread_mutex_init(&v->damage, NULL);
+    pthread_mutex_init(&v->trying, NULL);
     v->options = *options;
     v->options.stride = clamp(options->stride, 1, FMT_FAR);
     v->options.first = clamp(options->first, 0, FMT_FAR);
@@ -245,6 +246,7 @@ void fmt_video_close(struct fmt_video *v)
     fmt_queue_free(&v->converted);
     for (int i = 0; i < 2; i++) av_frame_free(&v->taken[i].from.frame);
     pthread_mutex_destroy(&v->damage);
+    pthread_mutex_destroy(&v->trying);
     free(v->path);
     free(v);
 }

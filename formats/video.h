@@ -1,18 +1,21 @@
 /* video.h - the parts of an open clip.
  *
- *   decode threads --(decoded)--> convert thread --(converted)--> fmt_video_next
+ *   decode threads --(decoded)--> convert threads --(converted)--> fmt_video_next
  *
- * One thread reads a container (FFmpeg adds its own frame threads behind it); several read a list of stills. */
+ * One thread reads a container (FFmpeg adds its own frame threads behind it); several read a list of stills. Several
+ * convert where there are cores for it. */
 #ifndef S2_FORMATS_VIDEO_H
 #define S2_FORMATS_VIDEO_H
 
+#include "video_planes.h"
 #include "video_queue.h"
 #include "video_stream.h"
 
 enum {
     FMT_AHEAD = 4,           /* decoded frames that wait in steady state */
-    FMT_AHEAD_CONVERTED = 2, /* and converted ones */
+    FMT_AHEAD_CONVERTED = 2, /* and converted ones, beside one in the hands of each thread that converts */
     FMT_STILL_THREADS = 8,   /* at most */
+    FMT_CONVERT_THREADS = 4, /* at most */
     FMT_STILL_RATE = 25      /* frames a second that stills are taken to have */
 };
 
@@ -25,8 +28,11 @@ struct fmt_video {
     struct fmt_input input;
     struct fmt_stream stream; /* of a container */
     struct fmt_queue decoded, converted;
-    pthread_t thread[FMT_STILL_THREADS + 1];
+    pthread_t thread[FMT_STILL_THREADS + FMT_CONVERT_THREADS];
     int n_threads, still_threads;
+    atomic_int converting;  /* threads that convert and are not done */
+    pthread_mutex_t trying; /* guards the trial */
+    struct fmt_planes_trial trial;
     struct {
         struct fmt_queued from;
         struct s2_yuv planes; /* of from.frame, if it is not RGB */

@@ -73,6 +73,7 @@ bool fmt_queue_pop(struct fmt_queue *q, struct fmt_queued *out)
     bool got = !q->stop && q->count;
     if (got) {
         move(out, &q->slot[q->head]);
+        out->number = q->total - q->count;
         q->head = (q->head + 1) % FMT_QUEUE_SLOTS;
         q->count--;
         pthread_cond_broadcast(&q->changed);
@@ -104,6 +105,11 @@ int64_t fmt_queue_wait(struct fmt_queue *q, int64_t n)
     int64_t total = q->total;
     pthread_mutex_unlock(&q->mutex);
     return total;
+}
+
+int64_t fmt_queue_total(struct fmt_queue *q)
+{
+    return fmt_queue_wait(q, 0);
 }
 
 void fmt_queue_stop(struct fmt_queue *q)

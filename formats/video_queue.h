@@ -1,7 +1,7 @@
 /* video_queue.h - a bounded queue of frames between the threads behind fmt_video.
  *
  * Frames enter in the order of their numbers 0, 1, 2, ...: several producers may work on different numbers
- * at once, each waits for its turn. One consumer. */
+ * at once, each waits for its turn. So may several consumers. */
 #ifndef S2_FORMATS_VIDEO_QUEUE_H
 #define S2_FORMATS_VIDEO_QUEUE_H
 
@@ -16,6 +16,7 @@ struct fmt_queued {
     AVFrame *frame;
     struct fmt_orientation orientation;
     int64_t index, pts;
+    int64_t number; /* of those that left a queue, this one's */
     double time, next_time;
     const char *file; /* stills: the file's name; else NULL */
 };
@@ -41,7 +42,7 @@ void fmt_queue_free(struct fmt_queue *);            /* zeroed struct allowed; no
 bool fmt_queue_push(struct fmt_queue *, int64_t number, struct fmt_queued *item);
 /* Ends the queue in place of number `number`. */
 void fmt_queue_end(struct fmt_queue *, int64_t number, const struct s2_err *why);
-/* Moves the oldest frame into out->frame, waiting for one. false: no more frames. */
+/* Moves the oldest frame into out->frame, waiting for one, and numbers it. false: no more frames. */
 bool fmt_queue_pop(struct fmt_queue *, struct fmt_queued *out);
 /* fmt_queue_pop would not wait. */
 bool fmt_queue_ready(struct fmt_queue *);
@@ -49,6 +50,8 @@ bool fmt_queue_ready(struct fmt_queue *);
 void fmt_queue_set_ahead(struct fmt_queue *, int ahead); /* at most FMT_QUEUE_SLOTS */
 /* Waits until `n` frames have entered since the start, or the end; returns how many have. */
 int64_t fmt_queue_wait(struct fmt_queue *, int64_t n);
+/* How many have entered. */
+int64_t fmt_queue_total(struct fmt_queue *);
 void fmt_queue_stop(struct fmt_queue *);
 
 #endif

@@ -1,9 +1,9 @@
 /* video_threads.c - the threads behind an open clip: decoding a container, decoding stills, converting. */
 #include "video_index.h"
-#include "video_planes.h"
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 void fmt_displayed_size(const AVFrame *f, struct fmt_orientation o, int *width, int *height)
 {
@@ -207,55 +207,76 @@ static void *decode_stills(void *arg)
 
 /* ------------------------------------------------------------------ to RGB */
 
-static bool stays_planes(struct fmt_video *v, struct fmt_planes_trial *trial, const struct fmt_queued *q)
+static bool stays_planes(struct fmt_video *v, const struct fmt_queued *q)
 {
     const struct fmt_orientation o = q->orientation;
-    return atomic_load(&v->give_planes) && !o.transpose && !o.flip_x && !o.flip_y &&
-           fmt_planes_usable(trial, q->frame, v->input.name);
+    if (!atomic_load(&v->give_planes) || o.transpose || o.flip_x || o.flip_y) return false;
+    pthread_mutex_lock(&v->trying);
+    const bool usable = fmt_planes_usable(&v->trial, q->frame, v->input.name);
+    pthread_mutex_unlock(&v->trying);
+    return usable;
+}
+
+/* Ends the converted frames: in place of the frame that failed, or behind the last. */
+static void end_converted(struct fmt_video *v, int64_t number, struct s2_err *err)
+{
+    const bool last = atomic_fetch_sub(&v->converting, 1) == 1;
+    if (err->status) {
+        fmt_queue_end(&v->converted, number, err);
+    } else if (last) {
+        *err = v->decoded.end;
+        /* here, not in the thread that finds the end: others may still be decoding what comes before it */
+        if (!err->status && v->input.is_stills) stills_verdict(v, err);
+        fmt_queue_end(&v->converted, fmt_queue_total(&v->decoded), err);
+    }
 }
 
 static void *convert(void *arg)
 {
     struct fmt_video *v = arg;
     struct fmt_convert converter = {0};
-    struct fmt_planes_trial trial = {0};
     struct fmt_queued from = {.frame = av_frame_alloc()}, to = {.frame = av_frame_alloc()};
     struct s2_err err = {0};
-    int64_t number = 0;
     bool open = from.frame && to.frame;
     if (!open) s2_no_memory(&err, "a frame", sizeof(AVFrame));
-    while (open && !err.status && fmt_queue_pop(&v->decoded, &from)) {
+    while (open && fmt_queue_pop(&v->decoded, &from)) {
         AVFrame *rgb = to.frame;
         to = from;
         to.frame = rgb;
         double start = s2_now();
-        if (stays_planes(v, &trial, &from))
+        if (stays_planes(v, &from))
             av_frame_move_ref(to.frame, from.frame);
         else
             fmt_convert_frame(&converter, from.frame, to.frame, &err);
-        if (!err.status) {
-            av_frame_unref(from.frame);
-            add_busy(v, start);
-            open = fmt_queue_push(&v->converted, number++, &to);
-        }
+        if (err.status) break;
+        av_frame_unref(from.frame);
+        add_busy(v, start);
+        open = fmt_queue_push(&v->converted, to.number, &to);
     }
-    if (!err.status) err = v->decoded.end;
-    /* here, not in the thread that finds the end: others may still be decoding what comes before it */
-    if (!err.status && v->input.is_stills) stills_verdict(v, &err);
-    fmt_queue_end(&v->converted, number, &err);
-    fmt_queue_stop(&v->decoded);
+    end_converted(v, from.number, &err);
+    if (!open || err.status) fmt_queue_stop(&v->decoded);
     av_frame_free(&from.frame);
     av_frame_free(&to.frame);
     fmt_convert_free(&converter);
     return NULL;
 }
 
+/* One for each four cores: the others decode, paint and encode. */
+static int convert_threads(int wanted)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN) / 4;
+    const int n = wanted > 0 ? wanted : (int)cores;
+    return n < 1 ? 1 : n > FMT_CONVERT_THREADS ? FMT_CONVERT_THREADS : n;
+}
+
 enum s2_status fmt_video_start(struct fmt_video *v, struct s2_err *err)
 {
-    int decoders = v->input.is_stills ? v->still_threads : 1;
-    for (int i = 0; i <= decoders; i++) {
-        void *(*container)(void *) = v->options.backward ? decode_backward : decode_stream;
-        void *(*run)(void *) = i == decoders ? convert : v->input.is_stills ? decode_stills : container;
+    const int decoders = v->input.is_stills ? v->still_threads : 1;
+    const int converters = convert_threads(v->options.convert_threads);
+    void *(*container)(void *) = v->options.backward ? decode_backward : decode_stream;
+    atomic_store(&v->converting, converters);
+    for (int i = 0; i < decoders + converters; i++) {
+        void *(*run)(void *) = i >= decoders ? convert : v->input.is_stills ? decode_stills : container;
         if (pthread_create(&v->thread[i], NULL, run, v))
             return s2_fail(err, S2_E_DEVICE, "%s: the decoder's threads cannot be started", v->path);
         v->n_threads++;

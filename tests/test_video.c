@@ -143,7 +143,9 @@ Test(video, decodes_only_a_little_ahead)
     const char *path = video_make("a.mkv", (struct make_clip){.codec = "ffv1", .frames = 100, .pix_fmt = "yuv420p"});
     struct fmt_video *v;
     struct s2_err err = {0};
-    cr_assert_eq(fmt_video_open(&v, path, &(struct fmt_video_options){.end = -1, .stride = 1, .threads = 1}, &err),
+    cr_assert_eq(fmt_video_open(&v, path,
+                                &(struct fmt_video_options){.end = -1, .stride = 1, .threads = 1, .convert_threads = 1},
+                                &err),
                  S2_OK);
     usleep(200000);
     int64_t n = fmt_video_decoded(v);
@@ -152,6 +154,41 @@ Test(video, decodes_only_a_little_ahead)
     usleep(100000);
     cr_assert_leq(fmt_video_decoded(v), 22);
     fmt_video_close(v);
+}
+
+/* Several threads convert: the same frames in the same order, up to the same end. */
+static void expect_same(const char *path, enum s2_status status)
+{
+    struct fmt_video_options o = {.end = -1, .stride = 1, .convert_threads = 1};
+    struct video_clip *one = video_read(path, &o);
+    o.convert_threads = 4;
+    struct video_clip *four = video_read(path, &o);
+    cr_assert_eq(one->status, status, "%s", one->err.text);
+    cr_assert_eq(four->status, status, "%s", four->err.text);
+    cr_assert_str_eq(one->err.text, four->err.text);
+    cr_assert_eq(one->n, four->n);
+    cr_assert_gt(one->n, 4);
+    for (int i = 0; i < one->n; i++) {
+        const struct fmt_frame *a = &one->frame[i], *b = &four->frame[i];
+        cr_assert_eq(a->index, b->index);
+        cr_assert_eq(a->pts, b->pts);
+        cr_assert_eq(a->time, b->time);
+        cr_assert_arr_eq(a->image.rgb, b->image.rgb, a->image.stride * (size_t)one->info.height);
+    }
+    video_free(one);
+    video_free(four);
+}
+
+Test(video, several_threads_convert)
+{
+    const struct make_clip clip = {.codec = "ffv1", .frames = 60, .pix_fmt = "yuv420p"};
+    const char *path = video_make("a.mkv", clip);
+    expect_same(path, S2_OK);
+    size_t n;
+    uint8_t *bytes = video_slurp(path, &n);
+    video_write(video_path("cut.mkv"), bytes, n * 2 / 3);
+    free(bytes);
+    expect_same(video_path("cut.mkv"), S2_E_BROKEN);
 }
 
 Test(video, one_frame_and_none)
