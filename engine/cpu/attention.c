@@ -6,8 +6,8 @@ void cpu_attention(struct s2_backend *be, struct s2_tensor y, struct s2_tensor q
 {
     if (be->skip) return;
     struct cpu_backend *cpu = cpu_of(be);
-    const struct cpu_kern *kern = cpu->kern;
     const int d = q.c / heads, queries = q.h * q.w, keys = k.h * k.w;
+    const struct cpu_kern *kern = keys < CPU_FEW_KEYS && cpu->kern->few_keys ? cpu->kern->few_keys : cpu->kern;
     const int step = cpu_piece(cpu, (int64_t)queries * heads, kern->rows, CPU_QUERIES);
     const int blocks = (keys + CPU_KEYS - 1) / CPU_KEYS, pieces = (queries + step - 1) / step;
     const size_t key_size = kern->keys_size(keys, d), value_size = kern->values_size(keys, d);

@@ -6,6 +6,7 @@
 #define ROW_BLOCK        AMX_BLOCK
 #define PERCEPTRON_BLOCK (AMX_PARTS == 1 ? AMX_BLOCK : AMX_BLOCK * 3 / 2)
 #define AFFINE_SIZE      AMX_AFFINE_SIZE
+#define FEW_KEYS         &cpu_kern_avx512
 #else
 #include "kern.h"
 #include "vec.h"
@@ -14,6 +15,7 @@
 #define ROW_BLOCK        (112 / TILE_ROWS * TILE_ROWS)
 #define PERCEPTRON_BLOCK ROW_BLOCK
 #define AFFINE_SIZE      0
+#define FEW_KEYS         NULL
 #endif
 
 #if defined(AMX_SPLIT)
@@ -44,6 +46,7 @@ const struct cpu_kern K(cpu_kern) = {
     .affine = K(cpu_affine),
     .perceptron_size = K(cpu_perceptron_size),
     .perceptron = K(cpu_perceptron),
+    .few_keys = FEW_KEYS,
     .keys_size = K(cpu_keys_size),
     .values_size = K(cpu_values_size),
     .keys_pack = K(cpu_keys_pack),
