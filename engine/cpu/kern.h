@@ -118,7 +118,8 @@ struct cpu_kern {
     size_t (*perceptron_size)(int m, int c); /* bytes of local memory */
     void (*perceptron)(const struct cpu_perceptron *, void *local);
 
-    /* the table whose attention takes fewer than CPU_FEW_KEYS keys, of which tiles would be mostly padding; NULL: this */
+    /* the table whose attention takes fewer than CPU_FEW_KEYS keys, of which tiles would mostly be padding; NULL: this
+     * one */
     const struct cpu_kern *few_keys;
     /* bytes that the keys and values of n_keys keys take when packed */
     size_t (*keys_size)(int n_keys, int d);
