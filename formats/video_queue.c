@@ -57,12 +57,19 @@ bool fmt_queue_push(struct fmt_queue *q, int64_t number, struct fmt_queued *item
 void fmt_queue_end(struct fmt_queue *q, int64_t number, const struct s2_err *why)
 {
     pthread_mutex_lock(&q->mutex);
-    while (!q->stop && !q->ended && q->turn != number) pthread_cond_wait(&q->changed, &q->mutex);
+    while (!q->stop && !q->ended && q->turn < number) pthread_cond_wait(&q->changed, &q->mutex);
     if (!q->ended) {
         q->ended = true;
         q->end = *why;
     }
     pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->mutex);
+}
+
+void fmt_queue_verdict(struct fmt_queue *q, struct s2_err *why)
+{
+    pthread_mutex_lock(&q->mutex);
+    *why = q->end;
     pthread_mutex_unlock(&q->mutex);
 }
 

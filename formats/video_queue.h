@@ -40,8 +40,10 @@ void fmt_queue_free(struct fmt_queue *);            /* zeroed struct allowed; no
 /* Moves item (its frame's references) in as number `number`, when its turn comes and there is room; NULL: there
  * is no frame of that number. false: the queue has ended or was stopped. */
 bool fmt_queue_push(struct fmt_queue *, int64_t number, struct fmt_queued *item);
-/* Ends the queue in place of number `number`. */
+/* Ends the queue in place of number `number`; at once if that one has entered. */
 void fmt_queue_end(struct fmt_queue *, int64_t number, const struct s2_err *why);
+/* Why the queue has ended; S2_OK if it has not, too. */
+void fmt_queue_verdict(struct fmt_queue *, struct s2_err *why);
 /* Moves the oldest frame into out->frame, waiting for one, and numbers it. false: no more frames. */
 bool fmt_queue_pop(struct fmt_queue *, struct fmt_queued *out);
 /* fmt_queue_pop would not wait. */

@@ -224,7 +224,7 @@ static void end_converted(struct fmt_video *v, int64_t number, struct s2_err *er
     if (err->status) {
         fmt_queue_end(&v->converted, number, err);
     } else if (last) {
-        *err = v->decoded.end;
+        fmt_queue_verdict(&v->decoded, err);
         /* here, not in the thread that finds the end: others may still be decoding what comes before it */
         if (!err->status && v->input.is_stills) stills_verdict(v, err);
         fmt_queue_end(&v->converted, fmt_queue_total(&v->decoded), err);
