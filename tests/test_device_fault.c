@@ -126,7 +126,6 @@ static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int p
         ops.ahead_begin = ahead_begin, ops.ahead_end = ahead_end, ops.copy = copy;
     }
     r->device.backend->ops = &ops;
-    r->pairs = kind == IN_PAIRS;
     *config = fix_config();
     config->width = r->info.width, config->height = r->info.height;
     config->objects = r->o.prompts.objects, config->n_objects = 1;
@@ -147,7 +146,7 @@ static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int p
                                                      .prompted_frames = r->schedule.prompted_frames,
                                                      .max_points = r->schedule.max_points,
                                                      .want_owner = true,
-                                                     .pairs = r->pairs},
+                                                     .pairs = kind == IN_PAIRS},
                          &err),
          &err);
 }

@@ -99,6 +99,29 @@ void check_layer_norm(void)
     layer_norm(1, 7, 1152, 1e-6f, S2_ACT_NONE, 0, false);
 }
 
+/* Values as the norm gives them, rounded where a backend keeps them, and how far off they may be. */
+static void normed(struct kc_tensor x, const struct kc_norm *norm, double *value, double *error)
+{
+    kc_norm_bound(x, norm, value, error);
+    for (int64_t i = 0; i < s2_elements(x.on[KC_ORACLE]); i++) error[i] += kc_store_bound(value[i]);
+}
+
+/* How far off the layer's sum number o of a token may be, whose values are off by `error`, `spread` times what their
+ * errors come to; *sum */
+static double layer_bound(const struct kc_linear *l, int o, const double *value, const double *error, double spread,
+                          double *sum)
+{
+    double terms = fabs((double)l->b[o]), given = 0;
+    *sum = l->b[o];
+    for (int i = 0; i < l->in; i++) {
+        const double w = l->w[(size_t)o * (size_t)l->in + (size_t)i], v = value[i];
+        *sum += w * v;
+        terms += fabs(w * v);
+        given += pow(w * error[i], 2);
+    }
+    return kc_dot_bound(l->in) * terms + spread * sqrt(given);
+}
+
 /* The normed values may be rounded; of millions of sums some are off by more than five deviations. */
 static void norm_linear(int n, int tokens, int c, int out)
 {
@@ -110,17 +133,12 @@ static void norm_linear(int n, int tokens, int c, int out)
     const size_t rows = (size_t)n * (size_t)tokens, size = rows * (size_t)c;
     double *value = kc_scratch(size, sizeof *value), *error = kc_scratch(size, sizeof *error);
     double *bound = kc_scratch(rows * (size_t)out, sizeof *bound);
-    kc_norm_bound(x, &norm, value, error);
-    for (size_t i = 0; i < size; i++) error[i] += kc_store_bound(value[i]);
+    normed(x, &norm, value, error);
     for (size_t r = 0; r < rows; r++) {
         for (int o = 0; o < out; o++) {
-            double terms = fabs((double)lin.b[o]), given = 0;
-            for (int i = 0; i < c; i++) {
-                const double w = lin.w[(size_t)o * (size_t)c + (size_t)i];
-                terms += fabs(w * value[r * (size_t)c + (size_t)i]);
-                given += pow(w * error[r * (size_t)c + (size_t)i], 2);
-            }
-            bound[r * (size_t)out + (size_t)o] = kc_dot_bound(c) * terms + 2.5 * sqrt(given);
+            double sum;
+            bound[r * (size_t)out + (size_t)o] =
+                layer_bound(&lin, o, value + r * (size_t)c, error + r * (size_t)c, 2.5, &sum);
         }
     }
     room.buffer->checked = true; /* whatever is left in it */
@@ -163,21 +181,15 @@ static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with
     double *bound = kc_scratch(size, sizeof *bound), *inner = kc_scratch((size_t)hidden, sizeof *inner);
     double *size_of = kc_scratch((size_t)hidden, sizeof *size_of),
            *given_on = kc_scratch((size_t)hidden, sizeof *given_on);
-    if (with_norm) kc_norm_bound(x, &norm, value, error);
-    for (size_t i = 0; with_norm && i < size; i++) error[i] += kc_store_bound(value[i]);
+    if (with_norm) normed(x, &norm, value, error);
     for (size_t i = 0; !with_norm && i < size; i++) value[i] = kc_value(x, (int64_t)i / c, (int)(i % (size_t)c));
     for (size_t r = 0; r < rows; r++) {
         for (int h = 0; h < hidden; h++) {
-            double terms = fabs((double)fc1.b[h]), given = 0, sum = fc1.b[h];
-            for (int i = 0; i < c; i++) {
-                const double w = fc1.w[(size_t)h * (size_t)c + (size_t)i], v = value[r * (size_t)c + (size_t)i];
-                sum += w * v;
-                terms += fabs(w * v);
-                given += pow(w * error[r * (size_t)c + (size_t)i], 2);
-            }
+            double sum;
+            const double off = layer_bound(&fc1, h, value + r * (size_t)c, error + r * (size_t)c, 2, &sum);
             size_of[h] = fabs(sum); /* at least |act(sum)| */
             given_on[h] = activated(sum, act);
-            inner[h] = kc_act_pass_bound(sum, kc_dot_bound(c) * terms + 2.5 * sqrt(given), act) + kc_store_bound(sum);
+            inner[h] = kc_act_pass_bound(sum, off, act) + kc_store_bound(sum);
         }
         for (int o = 0; o < c; o++) {
             double terms = fabs((double)fc2.b[o]) + fabs((double)kc_value(y, (int64_t)r, o)), given = 0, sum = fc2.b[o];
@@ -187,7 +199,7 @@ static void mlp(int n, int tokens, int c, int hidden, enum s2_act act, bool with
                 terms += fabs(w) * size_of[h];
                 given += pow(w * inner[h], 2);
             }
-            bound[r * (size_t)c + (size_t)o] = kc_dot_bound(hidden) * terms + 2.5 * sqrt(given) + kc_store_bound(sum);
+            bound[r * (size_t)c + (size_t)o] = kc_dot_bound(hidden) * terms + 2 * sqrt(given) + kc_store_bound(sum);
         }
     }
     KC_EACH(s) KC_RUN(s, mlp, y.on[s], x.on[s], with_norm ? &norm.on[s] : NULL, &fc1.on[s], act, &fc2.on[s]);
