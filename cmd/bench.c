@@ -152,8 +152,7 @@ static enum s2_status open_session(struct bench *b, struct s2_err *err)
     return s2_session_open(&b->session, b->model, &config, err);
 }
 
-/* Completes the oldest step in flight. A frame's time is the mean of two from one completion to the next: devices take
- * frames in pairs. last: of the last two completions */
+/* Completes the oldest step in flight. last: see cmd_frame_seconds */
 static enum s2_status collect(struct bench *b, int frame, double last[2], struct s2_err *err)
 {
     const char *const *names;
@@ -162,8 +161,7 @@ static enum s2_status collect(struct bench *b, int frame, double last[2], struct
     const enum s2_status status = s2_session_collect(b->session, err);
     if (status) return status;
     const double now = s2_now();
-    b->seconds[MAX_STAGES * b->frames + frame] = (now - last[1]) / (frame ? 2 : 1);
-    last[1] = last[0], last[0] = now;
+    b->seconds[MAX_STAGES * b->frames + frame] = cmd_frame_seconds(last, now, frame == 0);
     if (frame == 0) b->first_mask_seconds = cmd_process_seconds();
     for (int s = 0; s < n && s < MAX_STAGES; s++) {
         b->seconds[s * b->frames + frame] = total[s] - b->stage_total[s];

@@ -238,7 +238,7 @@ static enum s2_status go_forward(struct cmd_run *r, int64_t expected, struct s2_
     cmd_progress_start(&progress, progress_mode(&r->o), "track", expected, (int)r->o.prompts.n_objects);
     struct fmt_record *record = read_frame(r, &ended, &status, err);
     while (record && !step && !cmd_interrupted()) {
-        struct fmt_record *after = r->pairs ? read_frame(r, &ended, &status, err) : NULL;
+        struct fmt_record *after = s2_session_pairs(r->session) ? read_frame(r, &ended, &status, err) : NULL;
         step = submit(r, record, after, r->steps, &of_step);
         if (step)
             fmt_outputs_return(r->outputs, record);

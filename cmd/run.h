@@ -31,7 +31,6 @@ struct cmd_run {
     struct s2_model *model;
     struct fmt_outputs *outputs;
     struct s2_session *session;
-    bool pairs; /* the session is told the frame after: a clip that can be read ahead, forward, on a device */
     struct cmd_flight flight[S2_MAX_IN_FLIGHT]; /* step i is in i % S2_MAX_IN_FLIGHT */
     int64_t submitted, collected;
     struct cmd_schedule schedule;

@@ -18,12 +18,19 @@ void cmd_stats_start(struct cmd_stats *s)
     s->start = s->end = s->last[0] = s->last[1] = s2_now();
 }
 
+double cmd_frame_seconds(double last[2], double now, bool first)
+{
+    const double seconds = (now - last[1]) / (first ? 1 : 2);
+    last[1] = last[0], last[0] = now;
+    return seconds;
+}
+
 void cmd_stats_frame(struct cmd_stats *s, bool has_object)
 {
     const double now = s2_now();
     if (has_object && s->first_mask_seconds < 0) s->first_mask_seconds = cmd_process_seconds();
-    s->frame_seconds[s->frames % CMD_STATS_WINDOW] = (now - s->last[1]) / (s->frames ? 2 : 1);
-    s->last[1] = s->last[0], s->last[0] = s->end = now;
+    s->frame_seconds[s->frames % CMD_STATS_WINDOW] = cmd_frame_seconds(s->last, now, s->frames == 0);
+    s->end = now;
     s->frames++;
 }
 

@@ -8,16 +8,19 @@
 enum { CMD_STATS_WINDOW = 256 };
 
 struct cmd_stats {
-    double device_seconds;     /* opening the device */
-    double model_seconds;      /* loading the model */
-    double session_seconds;    /* opening the session */
-    double first_mask_seconds; /* from the start of the process; < 0: no mask yet */
-    double start, end;         /* s2_now() at the first and after the last frame */
-    int64_t frames;            /* tracked */
-    double
-        frame_seconds[CMD_STATS_WINDOW]; /* of the last frames, a ring: means of two, as devices take them in pairs */
-    double last[2];                      /* s2_now() when the last two frames were finished */
+    double device_seconds;                  /* opening the device */
+    double model_seconds;                   /* loading the model */
+    double session_seconds;                 /* opening the session */
+    double first_mask_seconds;              /* from the start of the process; < 0: no mask yet */
+    double start, end;                      /* s2_now() at the first and after the last frame */
+    int64_t frames;                         /* tracked */
+    double frame_seconds[CMD_STATS_WINDOW]; /* of the last frames, a ring */
+    double last[2];                         /* see cmd_frame_seconds */
 };
+
+/* What a frame took that is finished at `now`: the mean of two from one frame's end to the next's, as devices take
+ * frames in pairs. last: the ends of the two frames before, at first both the start; moves on */
+double cmd_frame_seconds(double last[2], double now, bool first);
 
 void cmd_stats_start(struct cmd_stats *);
 /* A frame is finished; has_object: a mask of some object came out. */

@@ -218,8 +218,6 @@ static enum s2_status open_session(struct cmd_run *r, struct s2_err *err)
             return s2_no_memory(err, "the results", n);
     const enum s2_status status = cmd_watch_open(&r->watch, o->prompts.objects, n, err);
     if (status) return status;
-    /* a live pipe would have to wait for the frame after */
-    r->pairs = r->info.reopens && r->direction == CMD_FORWARD && !r->taps && r->device.backend->ops->ahead_begin;
     const struct s2_session_config config = {.width = r->info.width,
                                              .height = r->info.height,
                                              .num_frames = fmt_video_at_least(r->video, 16),
@@ -232,7 +230,8 @@ static enum s2_status open_session(struct cmd_run *r, struct s2_err *err)
                                              .turns = r->direction == CMD_BOTH,
                                              .want_owner = o->png || o->overlay,
                                              .exclusive = strcmp(o->overlap, "exclusive") == 0,
-                                             .pairs = r->pairs,
+                                             // a live pipe would have to wait for the frame after
+                                             .pairs = r->info.reopens && r->direction == CMD_FORWARD,
                                              .tap = r->taps ? cmd_taps_tensor : NULL,
                                              .tap_ctx = r->taps};
     const double start = s2_now();

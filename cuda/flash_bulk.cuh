@@ -51,15 +51,24 @@ __device__ __forceinline__ void bulk_wait(uint64_t *barrier, int parity)
                  "r"(parity)
                  : "memory");
 }
-/* `bytes` into shared memory; the barrier's phase ends when they have arrived. One thread. */
-__device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *barrier)
+/* Several copies in one phase of a barrier: first the bytes of all, then each. */
+__device__ __forceinline__ void bulk_expect(uint64_t *barrier, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(flash_shared(barrier)), "r"(bytes)
                  : "memory");
+}
+__device__ __forceinline__ void bulk_copy_part(void *shared, const void *global, uint32_t bytes, uint64_t *barrier)
+{
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      flash_shared(shared)),
                  "l"(global), "r"(bytes), "r"(flash_shared(barrier))
                  : "memory");
+}
+/* `bytes` into shared memory; the barrier's phase ends when they have arrived. One thread. */
+__device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *barrier)
+{
+    bulk_expect(barrier, bytes);
+    bulk_copy_part(shared, global, bytes, barrier);
 }
 
 /* ------------------------------------------------------------------ the kernel */

@@ -37,20 +37,6 @@ enum { MLP_MAX_SLOTS = 16 };
 
 /* ------------------------------------------------------------------ weights on their way */
 
-/* Several copies in one phase of a barrier: first the bytes of all, then each. */
-__device__ __forceinline__ void bulk_expect(uint64_t *barrier, uint32_t bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(flash_shared(barrier)), "r"(bytes)
-                 : "memory");
-}
-__device__ __forceinline__ void bulk_copy_part(void *shared, const void *global, uint32_t bytes, uint64_t *barrier)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     flash_shared(shared)),
-                 "l"(global), "r"(bytes), "r"(flash_shared(barrier))
-                 : "memory");
-}
-
 struct mlp_barriers {
     uint64_t full[MLP_MAX_SLOTS], empty[MLP_MAX_SLOTS], vectors;
 };

@@ -101,6 +101,7 @@ enum s2_status s2_session_submit(struct s2_session *, const struct s2_image *, c
                                  struct s2_err *);
 enum s2_status s2_session_collect(struct s2_session *, struct s2_err *);
 int s2_session_depth(const struct s2_session *);
+bool s2_session_pairs(const struct s2_session *); /* submit makes use of `after` */
 int s2_session_in_flight(const struct s2_session *);
 /* Goes back to the frames before the first prompts, as propagate_in_video(reverse=True) after a forward pass does: the
  * next step is frame `frame` of those seen so far, then frame - 1 ... 0. An object is tracked on frames before the

@@ -250,6 +250,11 @@ int s2_session_depth(const struct s2_session *s)
     return s->be->ops->step_begin ? S2_MAX_IN_FLIGHT : 1;
 }
 
+bool s2_session_pairs(const struct s2_session *s)
+{
+    return s->pairs;
+}
+
 int s2_session_in_flight(const struct s2_session *s)
 {
     return (int)(s->submitted - s->collected);

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <libavutil/pixdesc.h>
 
@@ -92,13 +91,6 @@ static enum s2_status open_stream(struct fmt_video *v, struct s2_err *err)
 
 /* ------------------------------------------------------------------ stills */
 
-static int still_threads(int wanted)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (wanted <= 0) wanted = cores > 0 ? (int)cores : 1;
-    return wanted > FMT_STILL_THREADS ? FMT_STILL_THREADS : wanted;
-}
-
 /* The size comes from the first still that can be decoded; its frame is decoded again by the threads. */
 static enum s2_status open_stills(struct fmt_video *v, struct s2_err *err)
 {
@@ -125,7 +117,7 @@ static enum s2_status open_stills(struct fmt_video *v, struct s2_err *err)
         set_name(v->info.codec, sizeof(v->info.codec), avcodec_get_name(reader.decoder->codec_id));
         describe_frame(v, f, NULL);
     }
-    v->still_threads = still_threads(v->options.threads);
+    v->still_threads = fmt_video_threads(v->options.threads, 1, FMT_STILL_THREADS);
     fmt_still_reader_free(&reader);
     av_frame_free(&f);
     if (ok) return S2_OK;

@@ -48,6 +48,8 @@ struct fmt_video {
     struct s2_err first_damage;
 };
 
+/* `wanted`, or if that is 0 one for so many cores; 1 to `most`. */
+int fmt_video_threads(int wanted, int cores_each, int most);
 /* Starts the threads. S2_E_DEVICE if they cannot be had. */
 enum s2_status fmt_video_start(struct fmt_video *, struct s2_err *);
 /* Width and height of a decoded frame as displayed. */

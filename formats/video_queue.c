@@ -114,11 +114,6 @@ int64_t fmt_queue_wait(struct fmt_queue *q, int64_t n)
     return total;
 }
 
-int64_t fmt_queue_total(struct fmt_queue *q)
-{
-    return fmt_queue_wait(q, 0);
-}
-
 void fmt_queue_stop(struct fmt_queue *q)
 {
     pthread_mutex_lock(&q->mutex);

@@ -52,8 +52,6 @@ bool fmt_queue_ready(struct fmt_queue *);
 void fmt_queue_set_ahead(struct fmt_queue *, int ahead); /* at most FMT_QUEUE_SLOTS */
 /* Waits until `n` frames have entered since the start, or the end; returns how many have. */
 int64_t fmt_queue_wait(struct fmt_queue *, int64_t n);
-/* How many have entered. */
-int64_t fmt_queue_total(struct fmt_queue *);
 void fmt_queue_stop(struct fmt_queue *);
 
 #endif

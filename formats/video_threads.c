@@ -227,7 +227,7 @@ static void end_converted(struct fmt_video *v, int64_t number, struct s2_err *er
         fmt_queue_verdict(&v->decoded, err);
         /* here, not in the thread that finds the end: others may still be decoding what comes before it */
         if (!err->status && v->input.is_stills) stills_verdict(v, err);
-        fmt_queue_end(&v->converted, fmt_queue_total(&v->decoded), err);
+        fmt_queue_end(&v->converted, fmt_queue_wait(&v->decoded, 0), err);
     }
 }
 
@@ -261,18 +261,18 @@ static void *convert(void *arg)
     return NULL;
 }
 
-/* One for each four cores: the others decode, paint and encode. */
-static int convert_threads(int wanted)
+int fmt_video_threads(int wanted, int cores_each, int most)
 {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN) / 4;
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN) / cores_each;
     const int n = wanted > 0 ? wanted : (int)cores;
-    return n < 1 ? 1 : n > FMT_CONVERT_THREADS ? FMT_CONVERT_THREADS : n;
+    return n < 1 ? 1 : n > most ? most : n;
 }
 
 enum s2_status fmt_video_start(struct fmt_video *v, struct s2_err *err)
 {
     const int decoders = v->input.is_stills ? v->still_threads : 1;
-    const int converters = convert_threads(v->options.convert_threads);
+    /* one for each four cores: the others decode, paint and encode */
+    const int converters = fmt_video_threads(v->options.convert_threads, 4, FMT_CONVERT_THREADS);
     void *(*container)(void *) = v->options.backward ? decode_backward : decode_stream;
     atomic_store(&v->converting, converters);
     for (int i = 0; i < decoders + converters; i++) {

@@ -221,9 +221,9 @@ static void products(const char *a, int m, const struct target *t, const struct 
             last = next;
         }
         panels->split = b;
-        char *free = panels->half[0];
+        char *done = panels->half[0];
         panels->half[0] = panels->half[1];
-        panels->half[1] = free;
+        panels->half[1] = done;
     }
     finish(&last, last.rows);
 }
