@@ -27,7 +27,6 @@ struct cmd_run {
     struct fmt_checkpoint *checkpoint;
     struct s2_model_info model_info;
     struct cmd_device device;
-    bool takes_planes; /* nobody but the device needs the pictures, and it takes them as decoded */
     struct s2_model *model;
     struct fmt_outputs *outputs;
     struct s2_session *session;

@@ -27,6 +27,7 @@ static struct fmt_video_options video_options(const struct cmd_track_options *o)
 {
     return (struct fmt_video_options){.allow_network = o->allow_network,
                                       .threads = o->threads,
+                                      .planes = true,
                                       .first = o->first,
                                       .end = o->end,
                                       .stride = o->stride};
@@ -53,7 +54,6 @@ enum s2_status cmd_run_open_video(struct cmd_run *r, int64_t first, int64_t end,
     cmd_log_mute(true);
     const enum s2_status status = fmt_video_open(&r->video, r->o.input, &options, err);
     cmd_log_mute(false);
-    if (!status && r->takes_planes) fmt_video_give_planes(r->video);
     return status;
 }
 
@@ -171,6 +171,7 @@ static enum s2_status open_outputs(struct cmd_run *r, struct s2_err *err)
                                               .time_base_num = r->info.time_base_num,
                                               .time_base_den = r->info.time_base_den,
                                               .fps = r->info.fps,
+                                              .bt709 = r->info.bt709,
                                               .stills = r->info.is_stills,
                                               .input_path = o->input,
                                               .model_file = o->model,
@@ -190,8 +191,6 @@ static enum s2_status open_device(struct cmd_run *r, struct s2_err *err)
     const double start = s2_now();
     const enum s2_status status = cmd_device_open(&options, &r->device, err);
     r->stats.device_seconds = s2_now() - start;
-    r->takes_planes = !status && strcmp(r->device.name, "cuda") == 0 && !r->o.overlay;
-    if (r->takes_planes) fmt_video_give_planes(r->video);
     return status;
 }
 

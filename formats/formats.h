@@ -33,6 +33,8 @@ struct fmt_video_options {
     bool allow_network;               /* else a URL is refused */
     int threads;                      /* decoder threads, 0: as FFmpeg likes */
     int convert_threads;              /* to RGB, 0: as many as suit the machine */
+    bool planes;                      /* frames may also come as image.yuv, as decoded: those of which s2_yuv_row would
+                                         make the same bytes, neither turned nor interlaced, 8-bit 4:2:0 of even size */
     int64_t first, end;               /* half-open range of source frames to deliver; end < 0: to the end */
     int64_t stride;                   /* deliver every stride-th of them, >= 1 */
     const struct fmt_index *backward; /* not NULL: the same frames, the last one first; it outlives the clip */
@@ -43,6 +45,7 @@ struct fmt_video_info {
     int width, height; /* displayed: after rotation metadata */
     int rotation;      /* 0, 90, 180, 270 clockwise, as applied */
     int time_base_num, time_base_den;
+    bool bt709;          /* its colours are BT.709's, or nearer to them than to BT.601's */
     double fps;          /* average, 0 if unknown */
     int64_t frames_hint; /* what the container says, -1 if unknown; for progress bars only */
     double duration;     /* seconds, < 0 if unknown */
@@ -59,7 +62,10 @@ struct fmt_frame {
     double time;           /* seconds from the first frame of the source */
     double next_time;      /* time of the following source frame; INFINITY on the last */
     char stem[256];        /* stills: file name without folder and extension; else "" */
+    struct fmt_kept *kept; /* what image.yuv lives by; NULL at first */
 };
+/* Frees what the frame keeps, not the frame. */
+void fmt_frame_release(struct fmt_frame *);
 
 /* path: a file, a folder of PNG/JPEG (natural sort), a printf pattern, or "-" (a stream on stdin). Starts
  * decoding ahead on its own threads. S2_E_INPUT: cannot be opened, or no decodable frame. Colour, chroma and
@@ -71,12 +77,8 @@ const struct fmt_video_info *fmt_video_get_info(const struct fmt_video *);
 /* Frames that will be delivered: exact if there are fewer than `limit`, else `limit`. May wait for decoding
  * (limit at most 16). */
 int fmt_video_at_least(struct fmt_video *, int limit);
-/* From now on frames may also come as image.yuv, the planes as decoded, and not as RGB: those of which s2_yuv_row would
- * make the same bytes. A few that were converted before still come as RGB, and all that are turned, interlaced, of odd
- * size or not 8-bit 4:2:0. */
-void fmt_video_give_planes(struct fmt_video *);
 /* Next delivered frame into frame->image.rgb (the caller's, height * stride bytes, set before the call), or as
- * frame->image.yuv, valid until the call after the next or fmt_video_close.
+ * frame->image.yuv, valid until the next call with this frame or fmt_frame_release, after fmt_video_close too.
  * *got = false at the end. S2_E_BROKEN: the input is damaged or broke off after the frames so far; a frame
  * of another size than the first is also S2_E_BROKEN, with a sentence. */
 enum s2_status fmt_video_next(struct fmt_video *, struct fmt_frame *, bool *got, struct s2_err *);
@@ -192,6 +194,7 @@ struct fmt_outputs_config {
     size_t n_objects;
     int time_base_num, time_base_den;
     double fps;
+    bool bt709;                 /* overlay: BT.709 colours, else BT.601 */
     const char *overlay_preset; /* of libx264, from "ultrafast" to "veryslow"; NULL: "veryfast" */
     bool stills;                /* no audio; file stems for PNG names */
     const char *input_path;     /* overlay: audio is copied from it if it is a plain file; RLE header */

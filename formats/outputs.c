@@ -97,6 +97,15 @@ char *fmt_output_part(const char *path)
     return part;
 }
 
+int fmt_run_end(const uint16_t *owner, int x, int width)
+{
+    const uint64_t four = owner[x] * UINT64_C(0x0001000100010001);
+    int end = x + 1;
+    for (uint64_t next; end + 4 <= width && (memcpy(&next, owner + end, sizeof next), next == four);) end += 4;
+    while (end < width && owner[end] == owner[x]) end++;
+    return end;
+}
+
 int fmt_output_write(int fd, const char *bytes, size_t n, int64_t offset)
 {
     while (n) {
@@ -338,6 +347,7 @@ static void free_record(struct fmt_record *r, size_t n_objects)
     free(r->object);
     free(r->owner);
     free(r->frame.image.rgb);
+    fmt_frame_release(&r->frame);
 }
 
 typedef enum s2_status open_fn(struct fmt_sink **, const struct fmt_outputs_config *, struct s2_err *);

@@ -1,5 +1,7 @@
 /* overlay_draw.c - paints the masks of a frame onto its picture: a tint, an outline and a label for each object.
  *
+ * Painted is what YUV has: mixing two colours comes to the same there and in RGB.
+ *
  * The outline is a round pen drawn along the border between owners, with a faint dark rim that sets it off from
  * bright pictures. Where the pen passes is collected for the whole frame as closeness to the border, so that
  * strokes join without seams; then it is blended once. Sizes follow the shorter side of the picture. */
@@ -15,12 +17,14 @@ enum {
     TEXT_SIZE = 32 /* of a label with its NUL; a longer one is cut */
 };
 
-/* Told apart with the common kinds of colour blindness, bright enough to read on most pictures (after Okabe and
+/* RGB. Told apart with the common kinds of colour blindness, bright enough to read on most pictures (after Okabe and
  * Ito, Color Universal Design, with the dark ones lightened). */
 static const uint8_t colors[][3] = {
     {64, 178, 255}, {255, 159, 28},  {30, 205, 145}, {245, 110, 185}, {250, 230, 60},
     {240, 85, 55},  {160, 130, 255}, {60, 225, 230}, {185, 230, 70},  {225, 180, 130},
 };
+static const uint8_t dark[3] = {0, 0, 0}, ink[3] = {16, 16, 20}; /* of rims and of letters */
+enum { COLORS = sizeof colors / sizeof *colors };
 
 struct shape {            /* of an object on the frame at hand */
     double weight, sum_x; /* of the middles of its rows' runs, by length squared: slivers hardly count */
@@ -38,7 +42,8 @@ struct fmt_painter {
     struct shape *shape;
     struct fmt_letters *letters;
     int letter_height;
-    struct box *placed; /* labels of the frame at hand */
+    uint8_t color[COLORS][3], dark[3], ink[3]; /* YUV */
+    struct box *placed;                        /* labels of the frame at hand */
 
     int reach;                               /* of the pen, in pixels to each side of a border */
     uint8_t *pen;                            /* [2 * reach + 1][2 * reach]: closeness around a vertical border */
@@ -55,6 +60,16 @@ static void label_text(char *out, const struct fmt_object *object)
         snprintf(out, TEXT_SIZE, "%d %s", object->id, object->label);
     else
         snprintf(out, TEXT_SIZE, "%d", object->id);
+}
+
+/* Y of 16 to 235, U and V of 16 to 240 (ITU-R BT.601 and BT.709). */
+static void to_yuv(uint8_t yuv[3], const uint8_t rgb[3], bool bt709)
+{
+    const double red = bt709 ? 0.2126 : 0.299, blue = bt709 ? 0.0722 : 0.114;
+    const double y = red * rgb[0] + (1 - red - blue) * rgb[1] + blue * rgb[2];
+    yuv[0] = (uint8_t)lrint(16 + 219 * y / 255);
+    yuv[1] = (uint8_t)lrint(128 + 112 * (rgb[2] - y) / (1 - blue) / 255);
+    yuv[2] = (uint8_t)lrint(128 + 112 * (rgb[0] - y) / (1 - red) / 255);
 }
 
 /* The pen's closeness is 255 on the border and falls to 0 at `far` pixels. */
@@ -79,8 +94,8 @@ static bool make_pen(struct fmt_painter *p, double thickness)
     return true;
 }
 
-enum s2_status fmt_painter_open(struct fmt_painter **out, int width, int height, const struct fmt_object *objects,
-                                size_t n_objects, struct s2_err *err)
+enum s2_status fmt_painter_open(struct fmt_painter **out, int width, int height, bool bt709,
+                                const struct fmt_object *objects, size_t n_objects, struct s2_err *err)
 {
     *out = NULL;
     struct fmt_painter *p = calloc(1, sizeof *p);
@@ -102,6 +117,9 @@ enum s2_status fmt_painter_open(struct fmt_painter **out, int width, int height,
         return s2_no_memory(err, "the overlay's painter", pixels * 3);
     }
     for (size_t i = 0; i < n_objects; i++) label_text(p->text[i], &objects[i]);
+    for (int i = 0; i < COLORS; i++) to_yuv(p->color[i], colors[i], bt709);
+    to_yuv(p->dark, dark, bt709);
+    to_yuv(p->ink, ink, bt709);
     *out = p;
     return S2_OK;
 }
@@ -121,21 +139,23 @@ void fmt_painter_free(struct fmt_painter *p)
 
 /* ------------------------------------------------------------------ tint and outline */
 
-static const uint8_t *color_of(unsigned owner)
+static const uint8_t *color_of(const struct fmt_painter *p, unsigned owner)
 {
-    return colors[(owner - 1) % (sizeof colors / sizeof *colors)];
+    return p->color[(owner - 1) % COLORS];
 }
 
 /* In blocks of a length that compilers turn into vector code. */
-static void tint(uint8_t *rgb, int n, const uint8_t color[3])
+static void tint(const struct fmt_canvas *canvas, int x, int y, int n, const uint8_t color[3])
 {
-    enum { BLOCK = 48 };
-    uint16_t add[BLOCK];
-    for (int i = 0; i < BLOCK; i++) add[i] = (uint16_t)(color[i % 3] * TINT + 128);
-    uint8_t *end = rgb + 3 * n;
-    for (; end - rgb >= BLOCK; rgb += BLOCK)
-        for (int i = 0; i < BLOCK; i++) rgb[i] = (uint8_t)((uint16_t)(rgb[i] * (256 - TINT) + add[i]) >> 8);
-    for (int i = 0; rgb < end; i++, rgb++) *rgb = (uint8_t)((*rgb * (256 - TINT) + add[i]) >> 8);
+    enum { BLOCK = 32 };
+    for (int c = 0; c < 3; c++) {
+        uint8_t *p = canvas->plane[c] + (size_t)y * canvas->stride[c] + x;
+        const uint8_t *const end = p + n;
+        const uint16_t add = (uint16_t)(color[c] * TINT + 128);
+        for (; end - p >= BLOCK; p += BLOCK)
+            for (int i = 0; i < BLOCK; i++) p[i] = (uint8_t)((uint16_t)(p[i] * (256 - TINT) + add) >> 8);
+        for (; p < end; p++) *p = (uint8_t)((*p * (256 - TINT) + add) >> 8);
+    }
 }
 
 /* The pen beside the border between pixel (x, y) and its right (or lower) neighbour. */
@@ -163,14 +183,14 @@ static unsigned known(const struct fmt_painter *p, unsigned owner)
 }
 
 /* Tints the runs of a row, notes what it adds to each object's shape and draws the borders between runs. */
-static void paint_runs(struct fmt_painter *p, const struct s2_image *image, const uint16_t *owner, int y)
+static void paint_runs(struct fmt_painter *p, const struct fmt_canvas *canvas, const uint16_t *owner, int y)
 {
     for (int x = 0, end; x < p->width; x = end) {
-        for (end = x + 1; end < p->width && owner[end] == owner[x];) end++;
+        end = fmt_run_end(owner, x, p->width);
         unsigned k = known(p, owner[x]), next = end < p->width ? known(p, owner[end]) : k;
         if (k != next) draw_border(p, end - 1, y, true, (uint16_t)(k ? k : next));
         if (!k) continue;
-        tint(image->rgb + (size_t)y * image->stride + 3 * x, end - x, color_of(k));
+        tint(canvas, x, y, end - x, color_of(p, k));
         struct shape *shape = &p->shape[k - 1];
         double weight = (double)(end - x) * (end - x);
         if (shape->weight == 0) shape->top = y;
@@ -193,29 +213,34 @@ static void draw_borders_below(struct fmt_painter *p, const uint16_t *owner, int
     }
 }
 
-static void blend(uint8_t *rgb, const uint8_t color[3], int alpha)
+void fmt_canvas_blend(const struct fmt_canvas *canvas, int x, int y, const uint8_t color[3], int alpha)
 {
-    for (int c = 0; c < 3; c++) rgb[c] = (uint8_t)((rgb[c] * (255 - alpha) + color[c] * alpha + 127) / 255);
+    if (x < 0 || x >= canvas->width || y < 0 || y >= canvas->height) return;
+    for (int c = 0; c < 3; c++) {
+        uint8_t *at = canvas->plane[c] + (size_t)y * canvas->stride[c] + x;
+        *at = (uint8_t)((*at * (255 - alpha) + color[c] * alpha + 127) / 255);
+    }
 }
 
 /* Inside an object the line has its colour, outside that of the nearest one. Leaves `close` all zero. */
-static void blend_outlines(struct fmt_painter *p, const struct s2_image *image, const uint16_t *owner)
+static void blend_outlines(struct fmt_painter *p, const struct fmt_canvas *canvas, const uint16_t *owner)
 {
-    static const uint8_t dark[3] = {0, 0, 0};
     for (int y = 0; y < p->height; y++) {
         uint8_t *close = p->close + (size_t)y * p->width;
         for (int x = 0; x < p->width; x++) {
-            uint64_t eight;
-            if (x + 8 <= p->width && (memcpy(&eight, close + x, 8), eight == 0)) {
-                x += 7;
-                continue;
+            uint64_t many[4];
+            if (x + (int)sizeof many <= p->width) {
+                memcpy(many, close + x, sizeof many);
+                if ((many[0] | many[1] | many[2] | many[3]) == 0) {
+                    x += (int)sizeof many - 1;
+                    continue;
+                }
             }
             if (!close[x]) continue;
             size_t at = (size_t)y * p->width + x;
             unsigned k = known(p, owner[at]);
-            uint8_t *rgb = image->rgb + (size_t)y * image->stride + 3 * x;
-            blend(rgb, dark, p->rim_alpha[close[x]]);
-            blend(rgb, color_of(k ? k : p->edge[at]), p->line_alpha[close[x]]);
+            fmt_canvas_blend(canvas, x, y, p->dark, p->rim_alpha[close[x]]);
+            fmt_canvas_blend(canvas, x, y, color_of(p, k ? k : p->edge[at]), p->line_alpha[close[x]]);
             close[x] = 0;
         }
     }
@@ -233,20 +258,15 @@ static int rounded(const struct box *b, float radius, int x, int y)
     return (int)(255 * fminf(1, fmaxf(0, inside)));
 }
 
-static void draw_label(const struct fmt_painter *p, const struct s2_image *image, const struct box *b, unsigned owner)
+static void draw_label(const struct fmt_painter *p, const struct fmt_canvas *canvas, const struct box *b,
+                       unsigned owner)
 {
-    static const uint8_t black[3] = {16, 16, 20};
-    const uint8_t *color = color_of(owner);
-    for (int y = 0; y < b->h; y++) {
-        if (b->y + y < 0 || b->y + y >= p->height) continue;
-        uint8_t *row = image->rgb + (size_t)(b->y + y) * image->stride;
-        for (int x = 0; x < b->w; x++) {
-            if (b->x + x < 0 || b->x + x >= p->width) continue;
-            blend(row + 3 * (b->x + x), color, rounded(b, (float)b->h * 0.28f, x, y) * 15 / 16);
-        }
-    }
+    const float radius = (float)b->h * 0.28f;
+    for (int y = 0; y < b->h; y++)
+        for (int x = 0; x < b->w; x++)
+            fmt_canvas_blend(canvas, b->x + x, b->y + y, color_of(p, owner), rounded(b, radius, x, y) * 15 / 16);
     int inset = (b->h - p->letter_height) / 2;
-    fmt_letters_draw(p->letters, image, b->x + inset, b->y + inset, p->text[owner - 1], black);
+    fmt_letters_draw(p->letters, canvas, b->x + inset, b->y + inset, p->text[owner - 1], p->ink);
 }
 
 static int clamp(int x, int low, int high)
@@ -289,19 +309,19 @@ static struct box place_label(const struct fmt_painter *p, const uint16_t *owner
 
 /* ------------------------------------------------------------------ draw */
 
-void fmt_painter_draw(struct fmt_painter *p, const struct s2_image *image, const uint16_t *owner)
+void fmt_painter_draw(struct fmt_painter *p, const struct fmt_canvas *canvas, const uint16_t *owner)
 {
     memset(p->shape, 0, p->n_objects * sizeof *p->shape);
     for (int y = 0; y < p->height; y++) {
         const uint16_t *row = owner + (size_t)y * p->width;
-        paint_runs(p, image, row, y);
+        paint_runs(p, canvas, row, y);
         if (y + 1 < p->height) draw_borders_below(p, row, y);
     }
-    blend_outlines(p, image, owner);
+    blend_outlines(p, canvas, owner);
     int n_placed = 0;
     for (size_t i = 0; i < p->n_objects; i++) {
         if (p->shape[i].weight == 0) continue;
         p->placed[n_placed] = place_label(p, owner, i, n_placed);
-        draw_label(p, image, &p->placed[n_placed++], (unsigned)i + 1);
+        draw_label(p, canvas, &p->placed[n_placed++], (unsigned)i + 1);
     }
 }

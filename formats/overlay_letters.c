@@ -252,27 +252,22 @@ int fmt_letters_width(const struct fmt_letters *l, const char *text)
     return width > l->space ? width - l->space : width;
 }
 
-static void draw_ink(const struct fmt_letters *l, const struct glyph *glyph, const struct s2_image *image, int left,
-                     int top, const uint8_t rgb[3])
+static void draw_ink(const struct fmt_letters *l, const struct glyph *glyph, const struct fmt_canvas *canvas, int left,
+                     int top, const uint8_t color[3])
 {
-    for (int y = 0; y < l->cell_height; y++) {
-        if (top + y < 0 || top + y >= image->height) continue;
-        uint8_t *row = image->rgb + (size_t)(top + y) * image->stride;
+    for (int y = 0; y < l->cell_height; y++)
         for (int x = 0; x < l->cell_width; x++) {
-            int ink = glyph->ink[y * l->cell_width + x];
-            if (!ink || left + x < 0 || left + x >= image->width) continue;
-            uint8_t *p = row + 3 * (left + x);
-            for (int c = 0; c < 3; c++) p[c] = (uint8_t)((p[c] * (255 - ink) + rgb[c] * ink + 127) / 255);
+            const int ink = glyph->ink[y * l->cell_width + x];
+            if (ink) fmt_canvas_blend(canvas, left + x, top + y, color, ink);
         }
-    }
 }
 
-void fmt_letters_draw(const struct fmt_letters *l, const struct s2_image *image, int x, int y, const char *text,
-                      const uint8_t rgb[3])
+void fmt_letters_draw(const struct fmt_letters *l, const struct fmt_canvas *canvas, int x, int y, const char *text,
+                      const uint8_t color[3])
 {
     while (*text) {
         const struct glyph *glyph = next_glyph(l, &text);
-        draw_ink(l, glyph, image, x - l->margin, y - l->margin, rgb);
+        draw_ink(l, glyph, canvas, x - l->margin, y - l->margin, color);
         x += glyph->width;
     }
 }

@@ -41,18 +41,31 @@ enum s2_status fmt_output_check_file(const char *path, bool overwrite, struct s2
 /* "<folder>/<name>" and "<path>.part", malloc'ed; NULL: no memory. */
 char *fmt_output_join(const char *folder, const char *name);
 char *fmt_output_part(const char *path);
+/* Where the run of owners that begins at x ends in its row. */
+int fmt_run_end(const uint16_t *owner, int x, int width);
 /* Writes all bytes; offset < 0: at the file's own position. 0 or errno. */
 int fmt_output_write(int fd, const char *bytes, size_t n, int64_t offset);
 
 /* ------------------------------------------------------------------ overlay pictures */
 
+/* A picture to paint on: three components of limited-range YUV, all of full size, rows `stride` bytes apart. */
+struct fmt_canvas {
+    int width, height;
+    uint8_t *plane[3];
+    size_t stride[3];
+};
+
+/* alpha: how much the colour covers the pixel, 0..255. Outside of the picture there is nothing to cover. */
+void fmt_canvas_blend(const struct fmt_canvas *, int x, int y, const uint8_t color[3], int alpha);
+
 struct fmt_painter;
 
-/* Paints tints, outlines and labels for pictures of one size. The objects outlive it. */
-enum s2_status fmt_painter_open(struct fmt_painter **out, int width, int height, const struct fmt_object *,
+/* Paints tints, outlines and labels for pictures of one size, in the colours of BT.709 or BT.601. The objects outlive
+ * it. */
+enum s2_status fmt_painter_open(struct fmt_painter **out, int width, int height, bool bt709, const struct fmt_object *,
                                 size_t n_objects, struct s2_err *);
 /* owner: [height][width], 1 + object position, 0 none; positions behind n_objects are taken as none. */
-void fmt_painter_draw(struct fmt_painter *, const struct s2_image *, const uint16_t *owner);
+void fmt_painter_draw(struct fmt_painter *, const struct fmt_canvas *, const uint16_t *owner);
 void fmt_painter_free(struct fmt_painter *); /* NULL allowed */
 
 /* Letters drawn as round strokes, printable ASCII; other characters show as '?'. */
@@ -62,9 +75,19 @@ struct fmt_letters;
 struct fmt_letters *fmt_letters_open(double height);
 int fmt_letters_width(const struct fmt_letters *, const char *text); /* in pixels */
 /* Top left corner of the capitals at (x, y); what lies outside the picture is cut off. */
-void fmt_letters_draw(const struct fmt_letters *, const struct s2_image *, int x, int y, const char *text,
-                      const uint8_t rgb[3]);
+void fmt_letters_draw(const struct fmt_letters *, const struct fmt_canvas *, int x, int y, const char *text,
+                      const uint8_t color[3]);
 void fmt_letters_free(struct fmt_letters *); /* NULL allowed */
+
+struct AVFrame;
+struct fmt_easel;
+
+/* A frame's picture with its masks, as 4:2:0 of even size. One for each thread that paints. */
+enum s2_status fmt_easel_open(struct fmt_easel **out, const struct fmt_outputs_config *, struct s2_err *);
+/* The frame is the easel's, until the next call. */
+enum s2_status fmt_easel_paint(struct fmt_easel *, const struct s2_image *, const uint16_t *owner, struct AVFrame **out,
+                               struct s2_err *);
+void fmt_easel_free(struct fmt_easel *); /* NULL allowed */
 
 /* ------------------------------------------------------------------ overlay sound */
 

@@ -1,8 +1,8 @@
 /* sink_overlay.c - the overlay video: painted frames, encoded to play everywhere, at the source's timing.
  *
- * H.264, 4:2:0, even sizes (an odd picture gets one more column or row, its edge repeated), BT.709 colours from
- * 720 lines up and BT.601 below, as players assume; MP4 with its index in front. Time 0 is the first frame
- * written; frame times are those of the source, so that clips of varying rate and skipped frames keep pace.
+ * H.264, 4:2:0, even sizes (an odd picture gets one more column or row, its edge repeated), the colours of the source
+ * where they are BT.709's or BT.601's; MP4 with its index in front. Time 0 is the first frame written; frame times
+ * are those of the source, so that clips of varying rate and skipped frames keep pace.
  *
  * A container needs room for its index when it is closed. That room is set aside while the file grows, so that
  * a disk that fills up ends the video early instead of making it unreadable. */
@@ -23,10 +23,8 @@
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/opt.h>
-#include <libswscale/swscale.h>
 
 enum {
-    HD_LINES = 720,
     DELAY = 256,           /* frames that may be inside the encoder */
     MAX_THREADS = 16,      /* of the encoder */
     PACKET_ROOM = 2 << 20, /* bytes set aside for what is inside encoder and muxer ... */
@@ -35,21 +33,14 @@ enum {
     ROOM_STEP = 4 << 20
 };
 
-struct easel { /* one worker's: it paints a frame while others are at the next ones */
-    struct fmt_painter *painter;
-    uint8_t *canvas; /* [height][stride] RGB */
-    struct SwsContext *to_yuv;
-    AVFrame *yuv;
-};
-
 struct sink_overlay {
     struct fmt_sink sink; /* first */
     const struct fmt_outputs_config *config;
     const char *path;
     char *part;
-    int width, height; /* even */
-    size_t stride;     /* of a canvas */
-    struct easel easel[FMT_SINK_WORKERS];
+    int width, height;                         /* even */
+    struct fmt_easel *easel[FMT_SINK_WORKERS]; /* a worker paints a frame while others are at the next ones */
+    AVFrame *painted[FMT_SINK_WORKERS];        /* the easels' */
 
     struct fmt_audio *audio; /* NULL: silent */
     const AVOutputFormat *format;
@@ -112,12 +103,11 @@ static const struct container *container_of(const char *path)
     return NULL;
 }
 
-static void set_colors(AVCodecContext *e)
+static void set_colors(AVCodecContext *e, bool bt709)
 {
-    bool hd = e->height >= HD_LINES;
-    e->colorspace = hd ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M;
-    e->color_primaries = hd ? AVCOL_PRI_BT709 : AVCOL_PRI_SMPTE170M;
-    e->color_trc = hd ? AVCOL_TRC_BT709 : AVCOL_TRC_SMPTE170M;
+    e->colorspace = bt709 ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M;
+    e->color_primaries = bt709 ? AVCOL_PRI_BT709 : AVCOL_PRI_SMPTE170M;
+    e->color_trc = bt709 ? AVCOL_TRC_BT709 : AVCOL_TRC_SMPTE170M;
     e->color_range = AVCOL_RANGE_MPEG;
     e->chroma_sample_location = AVCHROMA_LOC_LEFT;
 }
@@ -138,7 +128,7 @@ static AVCodecContext *open_encoder(const struct sink_overlay *s, const struct c
     e->framerate = av_d2q(c->fps > 0 ? c->fps : 25, 100000);
     e->gop_size = (int)fmin(250, fmax(12, 2 * (c->fps > 0 ? c->fps : 25))); /* seeking stays quick */
     e->thread_count = cores > MAX_THREADS ? MAX_THREADS : (int)cores;
-    set_colors(e);
+    set_colors(e, c->bt709);
     if (s->format->flags & AVFMT_GLOBALHEADER) e->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
     AVDictionary *options = NULL;
     av_dict_parse_string(&options, choice->options, "=", ":", 0);
@@ -216,35 +206,6 @@ static enum s2_status open_file(struct sink_overlay *s, const struct container *
     return S2_OK;
 }
 
-static enum s2_status open_easel(struct sink_overlay *s, struct easel *e, struct s2_err *err)
-{
-    const struct fmt_outputs_config *c = s->config;
-    e->canvas = malloc(s->stride * s->height);
-    e->yuv = av_frame_alloc();
-    if (!e->canvas || !e->yuv) goto no_memory;
-    e->yuv->format = AV_PIX_FMT_YUV420P;
-    e->yuv->width = s->width;
-    e->yuv->height = s->height;
-    if (av_frame_get_buffer(e->yuv, 0) < 0) goto no_memory;
-    e->to_yuv = sws_getContext(s->width, s->height, AV_PIX_FMT_RGB24, s->width, s->height, AV_PIX_FMT_YUV420P,
-                               SWS_BILINEAR, NULL, NULL, NULL);
-    if (!e->to_yuv) goto no_memory;
-    const int *rgb = sws_getCoefficients(SWS_CS_DEFAULT);
-    const int *yuv = sws_getCoefficients(s->height >= HD_LINES ? SWS_CS_ITU709 : SWS_CS_ITU601);
-    sws_setColorspaceDetails(e->to_yuv, rgb, 1, yuv, 0, 0, 1 << 16, 1 << 16);
-    return fmt_painter_open(&e->painter, c->width, c->height, c->objects, c->n_objects, err);
-no_memory:
-    return s2_no_memory(err, "pictures of the overlay", s->stride * s->height * 3 / 2);
-}
-
-static void close_easel(struct easel *e)
-{
-    fmt_painter_free(e->painter);
-    sws_freeContext(e->to_yuv);
-    av_frame_free(&e->yuv);
-    free(e->canvas);
-}
-
 /* ------------------------------------------------------------------ room for the index */
 
 /* Sets `bytes` aside behind the present end of the file; false if the disk or a quota has no room for them. */
@@ -282,30 +243,10 @@ static void give_back_room(struct sink_overlay *s)
 
 /* ------------------------------------------------------------------ frames */
 
-/* The picture with its masks as YUV on the worker's easel; the edge of an odd size is repeated. */
 static enum s2_status paint(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
 {
-    const struct sink_overlay *s = (struct sink_overlay *)sink;
-    const struct easel *e = &s->easel[worker];
-    const struct s2_image *from = &r->frame.image;
-    const struct s2_image canvas = {
-        .width = from->width, .height = from->height, .stride = s->stride, .rgb = e->canvas};
-    if (av_frame_make_writable(e->yuv) < 0) return s2_no_memory(err, "a picture of the overlay", s->stride * s->height);
-    for (int y = 0; y < from->height; y++)
-        memcpy(e->canvas + y * s->stride, from->rgb + y * from->stride, 3 * (size_t)from->width);
-    fmt_painter_draw(e->painter, &canvas, r->owner);
-    for (int y = 0; y < from->height && s->width > from->width; y++) {
-        uint8_t *last = e->canvas + y * s->stride + 3 * (size_t)(from->width - 1);
-        memcpy(last + 3, last, 3);
-    }
-    if (s->height > from->height) {
-        uint8_t *last = e->canvas + (size_t)(from->height - 1) * s->stride;
-        memcpy(last + s->stride, last, s->stride);
-    }
-    const uint8_t *const rgb[1] = {e->canvas};
-    const int stride[1] = {(int)s->stride};
-    sws_scale(e->to_yuv, rgb, stride, 0, s->height, e->yuv->data, e->yuv->linesize);
-    return S2_OK;
+    struct sink_overlay *s = (struct sink_overlay *)sink;
+    return fmt_easel_paint(s->easel[worker], &r->frame.image, r->owner, &s->painted[worker], err);
 }
 
 /* Packets that the encoder has ready go into the file. `closing`: the disk is full, only while they fit. */
@@ -354,7 +295,7 @@ static enum s2_status set_time(struct sink_overlay *s, AVFrame *yuv, const struc
 static enum s2_status encode(struct fmt_sink *sink, int worker, const struct fmt_record *r, struct s2_err *err)
 {
     struct sink_overlay *s = (struct sink_overlay *)sink;
-    AVFrame *yuv = s->easel[worker].yuv;
+    AVFrame *yuv = s->painted[worker];
     if (!set_aside(s, PACKET_ROOM + index_room(s))) return fmt_output_failed(err, s->path, "cannot be written", ENOSPC);
     enum s2_status status = set_time(s, yuv, &r->frame, err);
     if (status) return status;
@@ -396,7 +337,7 @@ static void free_sink(struct fmt_sink *sink)
     close_muxer(s);
     avcodec_free_context(&s->encoder);
     av_packet_free(&s->packet);
-    for (int i = 0; i < s->sink.workers; i++) close_easel(&s->easel[i]);
+    for (int i = 0; i < s->sink.workers; i++) fmt_easel_free(s->easel[i]);
     if (s->room_fd >= 0) close(s->room_fd);
     if (s->part) unlink(s->part);
     free(s->part);
@@ -427,12 +368,11 @@ enum s2_status fmt_sink_overlay_open(struct fmt_sink **out, const struct fmt_out
     s->room_fd = -1;
     s->width = c->width + (c->width & 1);
     s->height = c->height + (c->height & 1);
-    s->stride = ((size_t)s->width * 3 + 63) / 64 * 64;
     fmt_av_log_route();
     s->part = fmt_output_part(s->path);
     s->packet = av_packet_alloc();
     if (!s->part || !s->packet) status = s2_no_memory(err, "the overlay writer", sizeof *s);
-    for (int i = 0; i < s->sink.workers && !status; i++) status = open_easel(s, &s->easel[i], err);
+    for (int i = 0; i < s->sink.workers && !status; i++) status = fmt_easel_open(&s->easel[i], c, err);
     if (!status) status = open_file(s, container, err);
     if (status) {
         free_sink(&s->sink);

@@ -100,7 +100,10 @@ static void write_picture(png_structp png, png_infop info, const struct sink_png
         const uint8_t *pixels = s->empty;
         if (d->owner) {
             const uint16_t *owner = d->owner + (size_t)y * d->width;
-            for (int x = 0; x < d->width; x++) row[x] = s->id_of[owner[x]];
+            for (int x = 0, end; x < d->width; x = end) {
+                end = fmt_run_end(owner, x, d->width);
+                memset(row + x, s->id_of[owner[x]], (size_t)(end - x));
+            }
             pixels = row;
         } else if (d->bits) {
             pixels = d->bits->data + (size_t)y * d->bits->stride;

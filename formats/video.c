@@ -39,8 +39,10 @@ static void describe_frame(struct fmt_video *v, const AVFrame *f, const AVStream
     fmt_displayed_size(f, o, &info->width, &info->height);
     info->rotation = fmt_orientation_degrees(o);
     set_name(info->pixel_format, sizeof(info->pixel_format), d ? d->name : NULL);
+    const int space = fmt_color_space(f);
+    info->bt709 = space == AVCOL_SPC_BT709 || space == AVCOL_SPC_BT2020_NCL || space == AVCOL_SPC_BT2020_CL;
     bool is_rgb = d && (d->flags & (AV_PIX_FMT_FLAG_RGB | AV_PIX_FMT_FLAG_PAL) || d->nb_components <= 2);
-    set_name(info->color_space, sizeof(info->color_space), is_rgb ? "rgb" : av_color_space_name(fmt_color_space(f)));
+    set_name(info->color_space, sizeof(info->color_space), is_rgb ? "rgb" : av_color_space_name(space));
     set_name(info->color_range, sizeof(info->color_range), fmt_color_range(f) == AVCOL_RANGE_JPEG ? "full" : "limited");
     if (f->color_trc == AVCOL_TRC_SMPTE2084 || f->color_trc == AVCOL_TRC_ARIB_STD_B67)
         s2_log(S2_LOG_WARN, "%s: is HDR (%s); its frames are used as coded, without tone mapping", v->input.name,
@@ -147,8 +149,8 @@ enum s2_status fmt_video_open(struct fmt_video **out, const char *path, const st
     v->options.stride = clamp(options->stride, 1, FMT_FAR);
     v->options.first = clamp(options->first, 0, FMT_FAR);
     v->path = strdup(path);
-    for (int i = 0; i < 2; i++) v->taken[i].from.frame = av_frame_alloc();
-    if (!v->path || !v->taken[0].from.frame || !v->taken[1].from.frame || !fmt_queue_init(&v->decoded, FMT_AHEAD) ||
+    v->taken.frame = av_frame_alloc();
+    if (!v->path || !v->taken.frame || !fmt_queue_init(&v->decoded, FMT_AHEAD) ||
         !fmt_queue_init(&v->converted, FMT_AHEAD_CONVERTED)) {
         status = s2_no_memory(err, "the clip", sizeof(*v));
         goto fail;
@@ -168,11 +170,6 @@ const struct fmt_video_info *fmt_video_get_info(const struct fmt_video *v)
     return &v->info;
 }
 
-void fmt_video_give_planes(struct fmt_video *v)
-{
-    atomic_store(&v->give_planes, true);
-}
-
 int fmt_video_at_least(struct fmt_video *v, int limit)
 {
     if (limit > FMT_QUEUE_SLOTS) limit = FMT_QUEUE_SLOTS;
@@ -181,19 +178,41 @@ int fmt_video_at_least(struct fmt_video *v, int limit)
     return n < limit ? (int)n : limit;
 }
 
+void fmt_frame_release(struct fmt_frame *f)
+{
+    if (f->kept) av_frame_free(&f->kept->frame);
+    free(f->kept);
+    f->kept = NULL;
+    f->image.yuv = NULL;
+}
+
+/* The planes of a decoded frame, which goes over to `to`. */
+static enum s2_status keep_planes(AVFrame *f, const struct s2_yuv *planes, struct fmt_frame *to, struct s2_err *err)
+{
+    if (!to->kept) to->kept = calloc(1, sizeof *to->kept);
+    if (to->kept && !to->kept->frame) to->kept->frame = av_frame_alloc();
+    if (!to->kept || !to->kept->frame) return s2_no_memory(err, "a frame", sizeof(AVFrame));
+    av_frame_move_ref(to->kept->frame, f);
+    to->kept->planes = *planes;
+    to->image.yuv = &to->kept->planes;
+    return S2_OK;
+}
+
 enum s2_status fmt_video_next(struct fmt_video *v, struct fmt_frame *frame, bool *got, struct s2_err *err)
 {
+    struct fmt_queued *taken = &v->taken;
+    struct s2_yuv planes;
     fmt_queue_set_ahead(&v->decoded, FMT_AHEAD);
-    v->turn = !v->turn;
-    struct fmt_queued *taken = &v->taken[v->turn].from;
-    struct s2_yuv *planes = &v->taken[v->turn].planes;
+    if (frame->kept) av_frame_unref(frame->kept->frame);
+    frame->image.yuv = NULL;
     *got = fmt_queue_pop(&v->converted, taken);
     if (*got) {
+        enum s2_status status = S2_OK;
         frame->image.width = v->info.width;
         frame->image.height = v->info.height;
-        /* what was converted is never 4:2:0 */
-        frame->image.yuv = fmt_planes_of(taken->frame, planes) ? planes : NULL;
-        if (!frame->image.yuv) {
+        if (fmt_planes_of(taken->frame, &planes)) { /* what was converted is never 4:2:0 */
+            status = keep_planes(taken->frame, &planes, frame, err);
+        } else {
             fmt_convert_store(taken->frame, taken->orientation, &frame->image);
             av_frame_unref(taken->frame);
         }
@@ -203,7 +222,7 @@ enum s2_status fmt_video_next(struct fmt_video *v, struct fmt_frame *frame, bool
         frame->next_time = taken->next_time;
         frame->stem[0] = 0;
         if (taken->file) fmt_stem(taken->file, frame->stem, sizeof(frame->stem));
-        return S2_OK;
+        return status;
     }
     const struct s2_err *end = &v->converted.end;
     if (v->end_told || !end->status) return S2_OK;
@@ -236,7 +255,7 @@ void fmt_video_close(struct fmt_video *v)
     fmt_input_close(&v->input);
     fmt_queue_free(&v->decoded);
     fmt_queue_free(&v->converted);
-    for (int i = 0; i < 2; i++) av_frame_free(&v->taken[i].from.frame);
+    av_frame_free(&v->taken.frame);
     pthread_mutex_destroy(&v->damage);
     pthread_mutex_destroy(&v->trying);
     free(v->path);

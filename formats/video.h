@@ -19,6 +19,11 @@ enum {
     FMT_STILL_RATE = 25      /* frames a second that stills are taken to have */
 };
 
+struct fmt_kept {
+    AVFrame *frame;
+    struct s2_yuv planes; /* of it */
+};
+
 #define FMT_FAR (INT64_C(1) << 40) /* frames: more than any clip has, and small enough to add and multiply */
 
 struct fmt_video {
@@ -33,13 +38,8 @@ struct fmt_video {
     atomic_int converting;  /* threads that convert and are not done */
     pthread_mutex_t trying; /* guards the trial */
     struct fmt_planes_trial trial;
-    struct {
-        struct fmt_queued from;
-        struct s2_yuv planes; /* of from.frame, if it is not RGB */
-    } taken[2];               /* what the last calls of fmt_video_next gave, in turns */
-    int turn;
-    atomic_bool give_planes;
-    bool end_told; /* fmt_video_next has reported how the clip ended */
+    struct fmt_queued taken; /* by fmt_video_next */
+    bool end_told;           /* fmt_video_next has reported how the clip ended */
     _Atomic int64_t frames_seen, busy_ns;
     /* stills */
     _Atomic int64_t next_still; /* to be claimed by a thread, counted in delivered frames */

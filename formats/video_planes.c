@@ -49,6 +49,14 @@ bool fmt_planes_of(const AVFrame *f, struct s2_yuv *out)
     return true;
 }
 
+bool fmt_planes_are(const struct s2_yuv *p, bool bt709)
+{
+    struct s2_yuv own;
+    set_weights(&own, fmt_color_table(bt709 ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M), false);
+    return p->black == own.black && p->gain == own.gain && p->v_to_r == own.v_to_r && p->v_to_g == own.v_to_g &&
+           p->u_to_g == own.u_to_g && p->u_to_b == own.u_to_b;
+}
+
 static bool same_row(const struct s2_yuv *planes, const AVFrame *rgb, int y, uint8_t *row)
 {
     const uint8_t *plane[3];

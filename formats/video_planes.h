@@ -8,6 +8,9 @@
  * as long as the frame. false: it is none. */
 bool fmt_planes_of(const AVFrame *, struct s2_yuv *out);
 
+/* Whether they are limited-range BT.709, or BT.601. */
+bool fmt_planes_are(const struct s2_yuv *, bool bt709);
+
 /* Whether s2_yuv_row makes of these planes what fmt_convert_frame makes of the frame, byte by byte, in the `band` rows
  * at its top, middle and bottom. false, too, if memory ran out. */
 bool fmt_planes_agree(struct fmt_convert *, const AVFrame *, const struct s2_yuv *, int band);

@@ -210,7 +210,7 @@ static void *decode_stills(void *arg)
 static bool stays_planes(struct fmt_video *v, const struct fmt_queued *q)
 {
     const struct fmt_orientation o = q->orientation;
-    if (!atomic_load(&v->give_planes) || o.transpose || o.flip_x || o.flip_y) return false;
+    if (!v->options.planes || o.transpose || o.flip_x || o.flip_y) return false;
     pthread_mutex_lock(&v->trying);
     const bool usable = fmt_planes_usable(&v->trial, q->frame, v->input.name);
     pthread_mutex_unlock(&v->trying);
