@@ -27,6 +27,8 @@ struct cmd_run {
     struct fmt_checkpoint *checkpoint;
     struct s2_model_info model_info;
     struct cmd_device device;
+    struct s2_memory memory; /* of the device */
+    bool direct;             /* there is such memory: frames and results lie in it */
     struct s2_model *model;
     struct fmt_outputs *outputs;
     struct s2_session *session;

@@ -54,6 +54,7 @@ enum s2_status cmd_run_open_video(struct cmd_run *r, int64_t first, int64_t end,
     cmd_log_mute(true);
     const enum s2_status status = fmt_video_open(&r->video, r->o.input, &options, err);
     cmd_log_mute(false);
+    if (!status && r->direct) fmt_video_set_memory(r->video, &r->memory);
     return status;
 }
 
@@ -180,7 +181,8 @@ static enum s2_status open_outputs(struct cmd_run *r, struct s2_err *err)
                                               .device = r->device.name,
                                               .graph = o->graph,
                                               .model_size = size ? size : r->model_info.native_size,
-                                              .overlap = o->overlap};
+                                              .overlap = o->overlap,
+                                              .memory = r->direct ? &r->memory : NULL};
     status = fmt_outputs_open(&r->outputs, &config, err);
     return status ? status : cmd_track_check_folders(o, err);
 }
@@ -191,6 +193,8 @@ static enum s2_status open_device(struct cmd_run *r, struct s2_err *err)
     const double start = s2_now();
     const enum s2_status status = cmd_device_open(&options, &r->device, err);
     r->stats.device_seconds = s2_now() - start;
+    r->direct = !status && s2_host_memory(r->device.backend, &r->memory);
+    if (r->direct) fmt_video_set_memory(r->video, &r->memory);
     return status;
 }
 
@@ -228,6 +232,7 @@ static enum s2_status open_session(struct cmd_run *r, struct s2_err *err)
                                              .late = r->late,
                                              .turns = r->direction == CMD_BOTH,
                                              .want_owner = o->png || o->overlay,
+                                             .direct = r->direct,
                                              .exclusive = strcmp(o->overlap, "exclusive") == 0,
                                              // a live pipe would have to wait for the frame after
                                              .pairs = r->info.reopens && r->direction == CMD_FORWARD,
@@ -338,11 +343,11 @@ static void close_all(struct cmd_run *r)
 {
     cmd_watch_close(&r->watch);
     cmd_schedule_close(&r->schedule);
+    fmt_video_close(r->video); // before the device, in whose memory frames are
     s2_session_free(r->session);
     s2_model_free(r->model);
     if (r->device.backend) r->device.backend->ops->close(r->device.backend);
     fmt_checkpoint_close(r->checkpoint);
-    fmt_video_close(r->video);
     fmt_index_free(r->index);
     fmt_spill_free(r->spill);
     free(r->logits);

@@ -75,7 +75,10 @@ static void cu_free(struct s2_backend *be, void *p)
 static void *cu_alloc_host(struct s2_backend *be, size_t bytes)
 {
     void *p = NULL;
-    return cu_ok(be, cudaMallocHost(&p, bytes ? bytes : 1), "pinned memory") ? p : NULL;
+    if (cudaSetDevice(cu_of(be)->device) == cudaSuccess && cudaMallocHost(&p, bytes ? bytes : 1) == cudaSuccess)
+        return p;
+    cudaGetLastError(); /* the caller knows what to do without */
+    return NULL;
 }
 
 static void cu_free_host(struct s2_backend *be, void *p)

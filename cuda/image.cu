@@ -153,20 +153,44 @@ static size_t gather(uint8_t *to, const struct part *part, int parts)
     return last->at + last->row * last->rows;
 }
 
+/* Whether all of it is page-locked, so that the device takes it from where it is. */
+static bool is_reached(const struct part *part, int parts)
+{
+    for (int i = 0; i < parts; i++) {
+        cudaPointerAttributes a = {};
+        if (cudaPointerGetAttributes(&a, part[i].from) != cudaSuccess || a.type != cudaMemoryTypeHost) {
+            cudaGetLastError();
+            return false;
+        }
+    }
+    return true;
+}
+
+static void send(struct s2_backend *be, const struct part *p, uint8_t *to)
+{
+    cu_ok(be,
+          p->stride == p->row ? cudaMemcpyAsync(to, p->from, p->row * p->rows, cudaMemcpyHostToDevice, cu_stream(be))
+                              : cudaMemcpy2DAsync(to, p->row, p->from, p->stride, p->row, p->rows,
+                                                  cudaMemcpyHostToDevice, cu_stream(be)),
+          "uploading a frame");
+}
+
 static void stage(struct s2_backend *be, const struct s2_image *f, uint8_t *to)
 {
     struct cu_backend *cu = cu_of(be);
     struct cu_staging *s = &cu->staging[cu->staged++ % CU_STAGINGS];
     struct part part[3];
     const int parts = parts_of(f, part);
+    const bool reached = is_reached(part, parts);
     if (be->skip || (s->sent && !cu_ok(be, cudaEventSynchronize(s->sent), "uploading a frame"))) return;
-    if (!host_room(be, s, distance(f))) return;
+    if (!host_room(be, s, reached ? HEAD_ROOM : distance(f))) return;
     const struct head head = head_of(f, part, parts, to);
     static_assert(sizeof head <= HEAD_ROOM, "pixels lie behind the head");
     memcpy(s->pixels, &head, sizeof head);
-    const size_t bytes = gather(s->pixels, part, parts);
+    const size_t bytes = reached ? sizeof head : gather(s->pixels, part, parts);
     cu_ok(be, cudaMemcpyAsync(to, s->pixels, bytes, cudaMemcpyHostToDevice, cu_stream(be)), "uploading a frame");
     cu_ok(be, cudaEventRecord(s->sent, cu_stream(be)), "uploading a frame");
+    for (int i = 0; reached && i < parts; i++) send(be, &part[i], to + part[i].at);
 }
 
 void cu_stage_images(struct s2_backend *be, int n, const struct s2_image *frame)

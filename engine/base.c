@@ -179,3 +179,8 @@ const char *s2_shape_text(const int64_t *dim, int ndim, char *buf, size_t size)
     if (used < size) snprintf(buf + used, size - used, "]");
     return buf;
 }
+
+size_t s2_mask_stride(int width)
+{
+    return ((size_t)width + 31) / 32 * 4;
+}

@@ -115,6 +115,14 @@ struct s2_yuv {
 /* Row `row` of the picture of that size as 8-bit RGB, 3 bytes a pixel. */
 void s2_yuv_row(const struct s2_yuv *, int width, int height, int row, uint8_t *rgb);
 
+/* Where large buffers come from that a device should reach without a copy on the host. Both may be called by any thread;
+ * alloc: NULL if there is none left. */
+struct s2_memory {
+    void *(*alloc)(void *ctx, size_t bytes);
+    void (*free)(void *ctx, void *);
+    void *ctx;
+};
+
 /* 8-bit RGB, 3 bytes a pixel, rows `stride` bytes apart; displayed orientation. */
 struct s2_image {
     int width, height;
@@ -130,6 +138,9 @@ struct s2_bits {
     size_t stride;
     uint8_t *data;
 };
+
+/* Bytes of a row of a mask as a device writes it. */
+size_t s2_mask_stride(int width);
 
 enum s2_prompt_kind { S2_PROMPT_POINTS, S2_PROMPT_MASK, S2_PROMPT_STOP };
 

@@ -60,6 +60,8 @@ struct s2_session_config {
     enum s2_late late;
     bool turns;       /* s2_session_turn() will be called */
     bool want_owner;  /* s2_step_result.owner will be asked for */
+    bool direct;      /* what s2_step_result points to is the device's own (s2_host_memory), bit_stride is
+                         s2_mask_stride() */
     bool exclusive;   /* overlap rule on the masks themselves */
     bool pairs;       /* s2_session_submit() is told the frame after; counts on a device without taps */
     bool time_stages; /* on a device: s2_session_times() counts, which holds for s2_session_step() only */
@@ -80,6 +82,10 @@ struct s2_step_result {
     uint16_t *owner;                 /* in: [height][width] or NULL; out: see s2_video_masks, 1 + object position */
 };
 
+/* Host memory that a device reaches directly, for images and results; it lives no longer than the backend. false: the
+ * backend has no use for it. */
+bool s2_host_memory(struct s2_backend *, struct s2_memory *out);
+
 enum s2_status s2_session_open(struct s2_session **out, struct s2_model *, const struct s2_session_config *,
                                struct s2_err *);
 /* S2_LATE_LOOKAHEAD only, before the first step: encodes a prompted frame and keeps its memory. frame counts the
@@ -92,8 +98,8 @@ enum s2_status s2_session_step(struct s2_session *, const struct s2_image *, con
 /* The same in two halves, so that a device computes while the caller deals with other frames. submit issues the step.
  * after: the frame that the next submit brings, NULL: there is none, or it is not known. A session opened with `pairs`
  * encodes both in one batch, which may round otherwise than each alone: hand it in always or never. Images and prompts
- * are the caller's again on return, *result is copied and what it points to is written until collect returns. collect
- * waits for the oldest step submitted and completes its results. At most s2_session_depth() steps are in flight: 1 on
+ * are the caller's again on return, but an image in the device's own memory only when its step is collected. *result is
+ * copied and what it points to is written until collect returns. collect waits for the oldest step submitted and completes its results. At most s2_session_depth() steps are in flight: 1 on
  * the CPU, which is done on submit, else S2_MAX_IN_FLIGHT. A submit that fails leaves nothing to collect. */
 enum { S2_MAX_IN_FLIGHT = 3 };
 enum s2_status s2_session_submit(struct s2_session *, const struct s2_image *, const struct s2_image *after,

@@ -128,11 +128,13 @@ struct s2_ops {
     void (*close)(struct s2_backend *);
 
     /* --- devices that run behind the host (all NULL on the CPU, where operators are complete on return) */
-    void *(*alloc_host)(struct s2_backend *, size_t bytes); /* host memory that upload and download reach directly */
+    /* Host memory that upload, download and stage_images reach directly. By any thread; NULL: there is none left */
+    void *(*alloc_host)(struct s2_backend *, size_t bytes);
     void (*free_host)(struct s2_backend *, void *);
     void (*sync)(struct s2_backend *); /* everything issued so far is complete, downloads included */
-    /* The pixels of n frames start on their way; the caller's buffers are free on return. preprocess of as many then
-     * reads the staged copies (its frame argument says the sizes). */
+    /* The pixels of n frames start on their way; the caller's buffers are free on return, those from alloc_host when
+     * what was issued so far is complete. preprocess of as many then reads the staged copies (its frame argument says
+     * the sizes). */
     void (*stage_images)(struct s2_backend *, int n, const struct s2_image *frame);
     /* A step is everything issued between begin, which gives its number, and end. wait: it is complete, downloads
      * included; S2_MAX_STEPS may be on their way. */

@@ -92,15 +92,31 @@ size_t s2i_owner_bytes(const struct s2_session *s)
     return (size_t)s->cfg.width * (size_t)s->cfg.height * sizeof(uint16_t);
 }
 
-/* Where a device's results arrive; on the CPU they go straight to the caller. */
+static void *alloc_host(void *be, size_t bytes)
+{
+    return ((struct s2_backend *)be)->ops->alloc_host(be, bytes);
+}
+
+static void free_host(void *be, void *p)
+{
+    ((struct s2_backend *)be)->ops->free_host(be, p);
+}
+
+bool s2_host_memory(struct s2_backend *be, struct s2_memory *out)
+{
+    *out = (struct s2_memory){.alloc = alloc_host, .free = free_host, .ctx = be};
+    return be->ops->alloc_host != NULL;
+}
+
+/* Where a device's results arrive that do not go straight to the caller, as those of the CPU do. */
 static enum s2_status open_landing(struct s2_session *s, struct s2_err *err)
 {
     const size_t n = (size_t)s->cfg.n_objects, scores = 2 * n * sizeof(float);
-    s->bit_stride = ((size_t)s->cfg.width + 31) / 32 * 4;
+    s->bit_stride = s2_mask_stride(s->cfg.width);
     for (int i = 0; i < s2_session_depth(s); i++) {
         struct s2i_flight *f = &s->flight[i];
         if (!(f->scores = host_alloc(s, scores))) return s2_no_memory(err, "scores", scores);
-        if (!s->be->ops->alloc_host) continue;
+        if (!s->be->ops->alloc_host || s->cfg.direct) continue;
         f->bits = host_alloc(s, n * s2i_plane_bytes(s));
         if (s->cfg.want_owner) f->owner = host_alloc(s, s2i_owner_bytes(s));
         if (!f->bits || (s->cfg.want_owner && !f->owner)) return s2_no_memory(err, "masks", n * s2i_plane_bytes(s));

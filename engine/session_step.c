@@ -158,26 +158,38 @@ static bool wanted(const struct s2_step_result *r, int n)
     return any;
 }
 
+/* What was computed on the device goes to where collect finds it, or straight to the caller. */
+static void issue_downloads(struct s2_session *s, struct s2i_flight *f)
+{
+    struct s2_backend *be = s->be;
+    const struct s2_step_result *r = &f->result;
+    const int n = s->cfg.n_objects;
+    const size_t plane = s2i_plane_bytes(s);
+    OP(be, download, f->scores, s->score.data, (size_t)n * sizeof(float));
+    OP(be, download, f->scores + n, s->iou.data, (size_t)n * sizeof(float));
+    if (!s->device_bits || !wanted(r, n)) return;
+    if (f->bits) OP(be, download, f->bits, s->device_bits, (size_t)n * plane);
+    for (int i = 0; !f->bits && i < n; i++)
+        if (r->object[i].bits) OP(be, download, r->object[i].bits, s->device_bits + (size_t)i * plane, plane);
+    if (r->owner) OP(be, download, f->bits ? f->owner : r->owner, s->device_owner, s2i_owner_bytes(s));
+}
+
 /* Issues what brings the frame's results to the host, and keeps what the host knows of them. */
 static void issue_results(struct s2_session *s, struct s2i_flight *f)
 {
-    struct s2_backend *be = s->be;
     struct s2_step_result *r = &f->result;
     const int n = s->cfg.n_objects;
-    const bool lands = f->bits != NULL, any = wanted(r, n);
+    const bool device = s->device_bits != NULL;
     for (int i = 0; i < n; i++)
-        s->bits[i] = lands ? s->device_bits + (size_t)i * s2i_plane_bytes(s) : r->object[i].bits;
+        s->bits[i] = device ? s->device_bits + (size_t)i * s2i_plane_bytes(s) : r->object[i].bits;
     const struct s2_video_masks out = {.width = s->cfg.width,
                                        .height = s->cfg.height,
-                                       .bit_stride = lands ? s->bit_stride : r->bit_stride,
+                                       .bit_stride = device ? s->bit_stride : r->bit_stride,
                                        .exclusive = s->cfg.exclusive,
                                        .bits = s->bits,
-                                       .owner = r->owner && lands ? s->device_owner : r->owner};
-    if (any) results_program(s, &out);
-    OP(be, download, f->scores, s->score.data, (size_t)n * sizeof(float));
-    OP(be, download, f->scores + n, s->iou.data, (size_t)n * sizeof(float));
-    if (lands && any) OP(be, download, f->bits, s->device_bits, (size_t)n * s2i_plane_bytes(s));
-    if (lands && r->owner) OP(be, download, f->owner, s->device_owner, s2i_owner_bytes(s));
+                                       .owner = r->owner && device ? s->device_owner : r->owner};
+    if (wanted(r, n)) results_program(s, &out);
+    issue_downloads(s, f);
     for (int i = 0; i < n; i++) {
         struct s2_object_result *o = &r->object[i];
         o->started = s->object[i].started || s->object[i].shown;

@@ -73,6 +73,8 @@ void fmt_frame_release(struct fmt_frame *);
  * leaves a gap; a still with EXIF orientation is turned. */
 enum s2_status fmt_video_open(struct fmt_video **out, const char *path, const struct fmt_video_options *,
                               struct s2_err *);
+/* From now on planes lie in this memory, as long as it has room. It outlives them. Call once at most. */
+void fmt_video_set_memory(struct fmt_video *, const struct s2_memory *);
 const struct fmt_video_info *fmt_video_get_info(const struct fmt_video *);
 /* Frames that will be delivered: exact if there are fewer than `limit`, else `limit`. May wait for decoding
  * (limit at most 16). */
@@ -200,7 +202,8 @@ struct fmt_outputs_config {
     const char *input_path;     /* overlay: audio is copied from it if it is a plain file; RLE header */
     const char *model_file, *model_name, *precision, *device, *graph; /* RLE header */
     int model_size;
-    const char *overlap; /* "allow" or "exclusive" */
+    const char *overlap;            /* "allow" or "exclusive" */
+    const struct s2_memory *memory; /* for masks and owners; it outlives the outputs. NULL: the heap */
 };
 
 struct fmt_record_object {
@@ -213,7 +216,7 @@ struct fmt_record_object {
 struct fmt_record {
     struct fmt_frame frame;           /* image.rgb is a pool buffer: decode straight into it */
     struct fmt_record_object *object; /* [n_objects] */
-    uint16_t *owner;                  /* [height][width], 1 + object position, 0 none */
+    uint16_t *owner;                  /* [height][width], 1 + object position, 0 none; for id maps and overlays only */
 };
 
 struct fmt_outputs;

@@ -306,14 +306,24 @@ static void join_writers(struct fmt_outputs *o, bool dropping)
 
 /* ------------------------------------------------------------------ open */
 
-static enum s2_status allocate(void **out, const char *what, size_t rows, size_t row_bytes, struct s2_err *err)
+/* memory: NULL for the heap */
+static enum s2_status allocate(void **out, const struct s2_memory *memory, const char *what, size_t rows,
+                               size_t row_bytes, struct s2_err *err)
 {
     size_t bytes;
     if (!s2_mul(rows, row_bytes, &bytes) || !s2_add(bytes, ROW_ALIGN, &bytes)) return s2_no_memory(err, what, SIZE_MAX);
     bytes -= bytes % ROW_ALIGN;
-    *out = aligned_alloc(ROW_ALIGN, bytes);
+    *out = memory ? memory->alloc(memory->ctx, bytes) : aligned_alloc(ROW_ALIGN, bytes);
     if (!*out) return s2_no_memory(err, what, bytes);
     return S2_OK;
+}
+
+static void release(const struct s2_memory *memory, void *p)
+{
+    if (p && memory)
+        memory->free(memory->ctx, p);
+    else
+        free(p);
 }
 
 static enum s2_status allocate_record(struct fmt_record *r, const struct fmt_outputs_config *c, struct s2_err *err)
@@ -323,8 +333,9 @@ static enum s2_status allocate_record(struct fmt_record *r, const struct fmt_out
     image->width = c->width;
     image->height = c->height;
     image->stride = (3 * width + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
-    enum s2_status status = allocate((void **)&image->rgb, "pictures in flight", height, image->stride, err);
-    if (!status) status = allocate((void **)&r->owner, "id maps in flight", height, width * sizeof *r->owner, err);
+    enum s2_status status = allocate((void **)&image->rgb, NULL, "pictures in flight", height, image->stride, err);
+    if (!status && (c->png_dir || c->overlay_path))
+        status = allocate((void **)&r->owner, c->memory, "id maps in flight", height, width * sizeof *r->owner, err);
     if (status) return status;
 
     r->object = calloc(c->n_objects + 1, sizeof *r->object);
@@ -333,19 +344,19 @@ static enum s2_status allocate_record(struct fmt_record *r, const struct fmt_out
         struct s2_bits *bits = &r->object[i].bits;
         bits->width = c->width;
         bits->height = c->height;
-        bits->stride = (width + 7) / 8;
-        status = allocate((void **)&bits->data, "masks in flight", height, bits->stride, err);
+        bits->stride = s2_mask_stride(c->width);
+        status = allocate((void **)&bits->data, c->memory, "masks in flight", height, bits->stride, err);
         if (status) return status;
         memset(bits->data, 0, height * bits->stride);
     }
     return S2_OK;
 }
 
-static void free_record(struct fmt_record *r, size_t n_objects)
+static void free_record(struct fmt_record *r, const struct fmt_outputs_config *c)
 {
-    for (size_t i = 0; r->object && i < n_objects; i++) free(r->object[i].bits.data);
+    for (size_t i = 0; r->object && i < c->n_objects; i++) release(c->memory, r->object[i].bits.data);
     free(r->object);
-    free(r->owner);
+    release(c->memory, r->owner);
     free(r->frame.image.rgb);
     fmt_frame_release(&r->frame);
 }
@@ -450,7 +461,7 @@ int fmt_outputs_times(const struct fmt_outputs *outputs, const char *const **nam
 static void free_outputs(struct fmt_outputs *o)
 {
     for (int i = 0; i < o->n_writers; i++) o->writer[i].sink->free(o->writer[i].sink);
-    for (int i = 0; i < o->n_slots; i++) free_record(&o->slot[i].record, o->config.n_objects);
+    for (int i = 0; i < o->n_slots; i++) free_record(&o->slot[i].record, &o->config);
     pthread_cond_destroy(&o->changed);
     pthread_mutex_destroy(&o->lock);
     free(o);

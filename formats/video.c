@@ -170,6 +170,27 @@ const struct fmt_video_info *fmt_video_get_info(const struct fmt_video *v)
     return &v->info;
 }
 
+static void free_buffer(void *memory, uint8_t *data)
+{
+    const struct s2_memory *m = memory;
+    m->free(m->ctx, data);
+}
+
+static AVBufferRef *new_buffer(void *memory, size_t size)
+{
+    const struct s2_memory *m = memory;
+    uint8_t *data = m->alloc(m->ctx, size);
+    AVBufferRef *buffer = data ? av_buffer_create(data, size, free_buffer, memory, 0) : NULL;
+    if (data && !buffer) m->free(m->ctx, data);
+    return buffer;
+}
+
+void fmt_video_set_memory(struct fmt_video *v, const struct s2_memory *memory)
+{
+    const size_t pixels = (size_t)v->info.width * v->info.height;
+    atomic_store(&v->planes, av_buffer_pool_init2(pixels * 3 / 2, (void *)memory, new_buffer, NULL));
+}
+
 int fmt_video_at_least(struct fmt_video *v, int limit)
 {
     if (limit > FMT_QUEUE_SLOTS) limit = FMT_QUEUE_SLOTS;
@@ -255,6 +276,8 @@ void fmt_video_close(struct fmt_video *v)
     fmt_input_close(&v->input);
     fmt_queue_free(&v->decoded);
     fmt_queue_free(&v->converted);
+    AVBufferPool *planes = atomic_load(&v->planes);
+    av_buffer_pool_uninit(&planes); /* frames that are still out keep it */
     av_frame_free(&v->taken.frame);
     pthread_mutex_destroy(&v->damage);
     pthread_mutex_destroy(&v->trying);

@@ -38,8 +38,9 @@ struct fmt_video {
     atomic_int converting;  /* threads that convert and are not done */
     pthread_mutex_t trying; /* guards the trial */
     struct fmt_planes_trial trial;
-    struct fmt_queued taken; /* by fmt_video_next */
-    bool end_told;           /* fmt_video_next has reported how the clip ended */
+    _Atomic(struct AVBufferPool *) planes; /* memory for them; NULL: they stay where they were decoded to */
+    struct fmt_queued taken;               /* by fmt_video_next */
+    bool end_told;                         /* fmt_video_next has reported how the clip ended */
     _Atomic int64_t frames_seen, busy_ns;
     /* stills */
     _Atomic int64_t next_still; /* to be claimed by a thread, counted in delivered frames */

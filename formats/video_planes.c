@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include <libavutil/imgutils.h>
 #include <libavutil/mem.h>
 #include <libavutil/pixdesc.h>
 
@@ -55,6 +56,22 @@ bool fmt_planes_are(const struct s2_yuv *p, bool bt709)
     set_weights(&own, fmt_color_table(bt709 ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M), false);
     return p->black == own.black && p->gain == own.gain && p->v_to_r == own.v_to_r && p->v_to_g == own.v_to_g &&
            p->u_to_g == own.u_to_g && p->u_to_b == own.u_to_b;
+}
+
+bool fmt_planes_copy(AVBufferPool *pool, const AVFrame *f, AVFrame *to)
+{
+    const int bytes = av_image_get_buffer_size(f->format, f->width, f->height, 1);
+    if (bytes < 0 || !(to->buf[0] = av_buffer_pool_get(pool))) return false;
+    if (to->buf[0]->size >= (size_t)bytes && av_frame_copy_props(to, f) >= 0) {
+        to->format = f->format;
+        to->width = f->width;
+        to->height = f->height;
+        av_image_fill_arrays(to->data, to->linesize, to->buf[0]->data, f->format, f->width, f->height, 1);
+        av_image_copy(to->data, to->linesize, (const uint8_t **)f->data, f->linesize, f->format, f->width, f->height);
+        return true;
+    }
+    av_frame_unref(to);
+    return false;
 }
 
 static bool same_row(const struct s2_yuv *planes, const AVFrame *rgb, int y, uint8_t *row)

@@ -15,6 +15,9 @@ bool fmt_planes_are(const struct s2_yuv *, bool bt709);
  * at its top, middle and bottom. false, too, if memory ran out. */
 bool fmt_planes_agree(struct fmt_convert *, const AVFrame *, const struct s2_yuv *, int band);
 
+/* The frame's planes, packed, in a buffer of the pool; `to` is empty. false: the pool has none, or one too small. */
+bool fmt_planes_copy(struct AVBufferPool *, const AVFrame *, AVFrame *to);
+
 /* What was found out about frames of one kind. libswscale's integers differ between versions and processors: each
  * kind is tried on its first frame and on noise of the same size. */
 struct fmt_planes_trial {

@@ -244,10 +244,11 @@ static void *convert(void *arg)
         to = from;
         to.frame = rgb;
         double start = s2_now();
-        if (stays_planes(v, &from))
-            av_frame_move_ref(to.frame, from.frame);
-        else
+        AVBufferPool *pool = atomic_load(&v->planes);
+        if (!stays_planes(v, &from))
             fmt_convert_frame(&converter, from.frame, to.frame, &err);
+        else if (!pool || !fmt_planes_copy(pool, from.frame, to.frame))
+            av_frame_move_ref(to.frame, from.frame);
         if (err.status) break;
         av_frame_unref(from.frame);
         add_busy(v, start);

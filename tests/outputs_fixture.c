@@ -149,7 +149,8 @@ bool fix_put_frame(struct fmt_outputs *o, int64_t n, const char *stem)
                 object->bits.data[p / FIX_WIDTH * object->bits.stride + p % FIX_WIDTH / 8] |=
                     (uint8_t)(0x80 >> p % FIX_WIDTH % 8);
     }
-    for (int p = 0; p < FIX_WIDTH * FIX_HEIGHT; p++) r->owner[p] = fix_owner_at(n, p % FIX_WIDTH, p / FIX_WIDTH);
+    for (int p = 0; r->owner && p < FIX_WIDTH * FIX_HEIGHT; p++)
+        r->owner[p] = fix_owner_at(n, p % FIX_WIDTH, p / FIX_WIDTH);
     fmt_outputs_put(o, r);
     return true;
 }

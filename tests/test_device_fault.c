@@ -6,6 +6,7 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,13 +86,63 @@ static void copy(struct s2_backend *be, int n, const struct s2_tensor *to, const
     taken_later += !be->skip;
 }
 
+/* Memory that the device reaches, and downloads into it, which are complete when their step is waited for. */
+static atomic_int buffers;
+static int late_downloads, direct_downloads;
+static struct download {
+    void *to, *what;
+    size_t bytes;
+} late[64];
+
+static void *alloc_host(struct s2_backend *be, size_t bytes)
+{
+    (void)be;
+    atomic_fetch_add(&buffers, 1);
+    return malloc(bytes);
+}
+
+static void free_host(struct s2_backend *be, void *p)
+{
+    (void)be;
+    atomic_fetch_sub(&buffers, 1);
+    free(p);
+}
+
+static void download(struct s2_backend *be, void *host, const void *src, size_t bytes)
+{
+    if (be->skip) return;
+    cr_assert_lt(late_downloads, 64);
+    struct download *d = &late[late_downloads++];
+    *d = (struct download){host, malloc(bytes), bytes};
+    memcpy(d->what, src, bytes);
+    memset(host, 0x55, bytes); /* what was there is gone */
+    direct_downloads++;
+}
+
+static void land(struct s2_backend *be)
+{
+    (void)be;
+    for (int i = 0; i < late_downloads; i++) {
+        memcpy(late[i].to, late[i].what, late[i].bytes);
+        free(late[i].what);
+    }
+    late_downloads = 0;
+}
+
+static void step_wait_direct(struct s2_backend *be, uint64_t step)
+{
+    land(be);
+    step_wait(be, step);
+}
+
 static void must(enum s2_status status, const struct s2_err *err)
 {
     cr_assert_eq(status, S2_OK, "%s", err->text);
 }
 
-/* A device that is done on return; one with steps in flight; and one that takes frames in pairs as well. */
-enum kind { AT_ONCE, BEHIND, IN_PAIRS };
+/* A device that is done on return; one with steps in flight; one that takes frames in pairs as well; and one that in
+ * addition takes frames from memory of its own and leaves results there. */
+enum kind { AT_ONCE, BEHIND, IN_PAIRS, DIRECT };
 
 /* All that a run of one box on frame `prompted` has open when the passes begin, the device good for `good` frames. */
 static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int prompted, const char *direction,
@@ -103,15 +154,19 @@ static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int p
     int argc = 0;
     snprintf(box, sizeof box, "8,8,30,30@%d", prompted);
     const char *const words[] = {
-        "-m",          "none",    "--box",      box,
-        "--direction", direction, "--progress", "none",
-        "-q",          "--stats", "none",       video_make("clip.mkv", (struct make_clip){.frames = CLIP_FRAMES})};
+        "-m",          "none",
+        "--box",       box,
+        "--direction", direction,
+        "--progress",  "none",
+        "-q",          "--stats",
+        "none",        video_make("clip.mkv", (struct make_clip){.frames = CLIP_FRAMES, .pix_fmt = "yuv420p"})};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) argv[argc++] = (char *)(uintptr_t)words[i];
     memset(r, 0, sizeof *r);
     must(cmd_track_options_parse(&r->o, argc, argv, &err), &err);
     r->o.rle = video_path("out.jsonl"), r->o.overlay = video_path("over.mkv");
     r->direction = cmd_track_direction(&r->o);
-    must(fmt_video_open(&r->video, r->o.input, &(struct fmt_video_options){.end = -1, .stride = 1}, &err), &err);
+    const struct fmt_video_options options = {.end = -1, .stride = 1, .planes = true};
+    must(fmt_video_open(&r->video, r->o.input, &options, &err), &err);
     r->info = *fmt_video_get_info(r->video);
     r->frames = CLIP_FRAMES;
     must(fmt_prompts_resolve(&r->o.prompts, r->info.width, r->info.height, r->frames, &err), &err);
@@ -125,11 +180,19 @@ static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int p
         ops.step_begin = step_begin, ops.step_end = step_end, ops.step_wait = step_wait;
         ops.ahead_begin = ahead_begin, ops.ahead_end = ahead_end, ops.copy = copy;
     }
+    if (kind == DIRECT) {
+        ops.alloc_host = alloc_host, ops.free_host = free_host, ops.download = download, ops.sync = land;
+        ops.step_wait = step_wait_direct;
+    }
     r->device.backend->ops = &ops;
+    r->direct = s2_host_memory(r->device.backend, &r->memory);
+    cr_assert_eq(r->direct, kind == DIRECT);
+    if (r->direct) fmt_video_set_memory(r->video, &r->memory);
     *config = fix_config();
     config->width = r->info.width, config->height = r->info.height;
     config->objects = r->o.prompts.objects, config->n_objects = 1;
     config->rle_path = r->o.rle, config->overlay_path = r->o.overlay;
+    config->memory = r->direct ? &r->memory : NULL;
     must(fmt_outputs_open(&r->outputs, config, &err), &err);
 
     struct s2_source *weights = s2_seeded_source("mini", 1);
@@ -146,7 +209,8 @@ static void open_run(struct cmd_run *r, struct fmt_outputs_config *config, int p
                                                      .prompted_frames = r->schedule.prompted_frames,
                                                      .max_points = r->schedule.max_points,
                                                      .want_owner = true,
-                                                     .pairs = kind == IN_PAIRS},
+                                                     .direct = r->direct,
+                                                     .pairs = kind >= IN_PAIRS},
                          &err),
          &err);
 }
@@ -155,10 +219,11 @@ static void close_run(struct cmd_run *r)
 {
     cmd_watch_close(&r->watch);
     cmd_schedule_close(&r->schedule);
+    fmt_video_close(r->video);
     s2_session_free(r->session);
     s2_model_free(r->model);
     r->device.backend->ops->close(r->device.backend);
-    fmt_video_close(r->video);
+    cr_expect_eq(atomic_load(&buffers), 0, "memory of the device is left");
     fmt_index_free(r->index);
     fmt_spill_free(r->spill);
     for (int i = 0; i < S2_MAX_IN_FLIGHT; i++) free(r->flight[i].results);
@@ -254,6 +319,19 @@ Test(device_fault, frames_in_pairs_give_the_same_results)
     cr_assert_eq(n[0], n[1]);
     cr_expect_arr_eq(at_once, pairs, n[0]);
     free(at_once), free(pairs);
+}
+
+Test(device_fault, memory_of_the_device_gives_the_same_results)
+{
+    size_t n[2];
+    char *at_once = results_of(AT_ONCE, &n[0]);
+    direct_downloads = 0;
+    char *direct = results_of(DIRECT, &n[1]);
+    cr_expect_eq(direct_downloads, CLIP_FRAMES * 4, "scores, estimates, masks and owners of each frame");
+    cr_expect_eq(waited, CLIP_FRAMES);
+    cr_assert_eq(n[0], n[1]);
+    cr_expect_arr_eq(at_once, direct, n[0]);
+    free(at_once), free(direct);
 }
 
 Test(device_fault, what_was_in_flight_when_the_device_failed_is_not_written)

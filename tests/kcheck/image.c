@@ -33,16 +33,25 @@ static void preprocess(int width, int height, int size, enum picture kind, size_
     free(rgb);
 }
 
-static uint8_t *noise_plane(int width, int height, size_t stride)
+/* side: of a device, in whose own memory the plane is to lie; -1: on the heap */
+static uint8_t *noise_plane(int side, int width, int height, size_t stride)
 {
     const size_t bytes = stride * (size_t)(height - 1) + (size_t)width;
-    uint8_t *plane = malloc(bytes);
+    uint8_t *plane = side < 0 ? malloc(bytes) : kc.be[side]->ops->alloc_host(kc.be[side], bytes);
     if (!plane) exit(7);
     for (size_t i = 0; i < bytes; i++) {
         const int v = kc_below(1024);
         plane[i] = (uint8_t)(v < 896 ? v : v & 1 ? 255 : 0); /* some far outside of RGB */
     }
     return plane;
+}
+
+static void free_plane(int side, uint8_t *plane)
+{
+    if (side < 0)
+        free(plane);
+    else
+        kc.be[side]->ops->free_host(kc.be[side], plane);
 }
 
 /* Chroma in planes of its own (step 1) or in one (2), at (cx, cy) halves of a pixel. */
@@ -61,21 +70,23 @@ static void preprocess_planes(int width, int height, int size, int step, int cx,
                        .v_to_g = cx ? -4366 : -4681,
                        .u_to_g = cx ? -1747 : -1348,
                        .u_to_b = cx ? 17304 : 15413};
-    uint8_t *luma = noise_plane(width, height, p.y_stride);
-    uint8_t *u = noise_plane(step * width / 2, height / 2, p.chroma_stride);
-    uint8_t *v = noise_plane(step * width / 2, height / 2, p.chroma_stride);
+    int side = -1; /* the device reaches pictures of every second width */
+    KC_EACH(s) if (width / 2 % 2 && kc_reachable(s)) side = s;
+    uint8_t *luma = noise_plane(side, width, height, p.y_stride);
+    uint8_t *u = noise_plane(side, step * width / 2, height / 2, p.chroma_stride);
+    uint8_t *v = noise_plane(side, step * width / 2, height / 2, p.chroma_stride);
     p.y = luma, p.u = u, p.v = step == 2 ? u + 1 : v;
     const struct s2_image planes = {.width = width, .height = height, .yuv = &p};
     preprocess_images(size, 1, &planes);
     kc_begin("%dx%d -> %d, planes, then the luma three times as RGB", width, height, size);
-    uint8_t *grey = noise_plane(3 * width, height, 3 * (size_t)width);
+    uint8_t *grey = noise_plane(side, 3 * width, height, 3 * (size_t)width);
     preprocess_images(
         size, 2,
         (struct s2_image[]){planes, {.width = width, .height = height, .stride = 3 * (size_t)width, .rgb = grey}});
-    free(grey);
-    free(luma);
-    free(u);
-    free(v);
+    free_plane(side, grey);
+    free_plane(side, luma);
+    free_plane(side, u);
+    free_plane(side, v);
 }
 
 void check_preprocess(void)
