@@ -81,6 +81,7 @@ static enum s2_status on_tap_frames(void *ctx, const char *name, const char *val
 }
 
 enum { MAX_OPTIONS = 64 };
+static const char OVERLAY_PRESET[] = "veryfast"; /* the default */
 
 /* The table; its rows point into *o. */
 static struct cmd_command command(struct cmd_track_options *o, struct cmd_option rows[MAX_OPTIONS])
@@ -175,7 +176,7 @@ static void set_defaults(struct cmd_track_options *o)
                                     .direction = "forward",
                                     .late = "refine",
                                     .overlap = "allow",
-                                    .overlay_preset = "veryfast",
+                                    .overlay_preset = OVERLAY_PRESET,
                                     .progress = "auto",
                                     .end = -1,
                                     .stride = 1,
@@ -226,6 +227,8 @@ static enum s2_status check(const struct cmd_track_options *o, int n_operands, c
                        "--graph on and --debug-taps contradict each other: a replayed frame cannot be looked into");
     }
     if (!o->tap_frames.all && !o->taps) return s2_fail(err, S2_E_USAGE, "--debug-tap-frames needs --debug-taps DIR");
+    if (!o->overlay && strcmp(o->overlay_preset, OVERLAY_PRESET) != 0)
+        return s2_fail(err, S2_E_USAGE, "--overlay-preset needs --overlay FILE");
     if (o->quiet && o->verbose) return s2_fail(err, S2_E_USAGE, "--quiet and --verbose contradict each other");
     return S2_OK;
 }

@@ -241,6 +241,7 @@ Test(track_options, what_does_not_fit_together)
     expect_track_error(S2_E_USAGE, "both be stdout", "--stats", "-");
     expect_track_error(S2_E_USAGE, "at least 2", "--max-cond-frames", "1");
     expect_track_error(S2_E_USAGE, "needs --debug-taps", "--debug-tap-frames", "0,1");
+    expect_track_error(S2_E_USAGE, "needs --overlay", "--overlay-preset", "ultrafast");
     expect_track_error(S2_E_USAGE, "expected X,Y", "--point", "7");
 
     struct cmd_track_options o;

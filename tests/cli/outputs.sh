@@ -26,6 +26,24 @@ case_all_kinds_agree() {
     equal "$(probe -show_entries stream=codec_name,pix_fmt over.mp4)" h264,yuv420p
 }
 
+case_outputs_are_the_same_bytes_again() {
+    ffmpeg -v error -f lavfi -i testsrc2=size=320x240:rate=25 -frames:v 12 -pix_fmt yuv420p clip.mp4
+    for i in 1 2; do
+        track --box 60,10,190,160 --box 200,100,300,200#2 --png png$i --rle out$i.json --overlay over$i.mp4 clip.mp4
+    done
+    same over1.mp4 over2.mp4
+    same out1.json out2.json
+    diff -r png1 png2
+}
+
+case_the_hash_of_the_model_finds_its_place() {
+    clip --frames 1 clip.mkv
+    track "${square[@]}" --rle out.json clip.mkv
+    equal "$(json out.json .model.sha256)" "$(sha256sum "$MODEL" | cut -d' ' -f1)"
+    track "${square[@]}" --rle - clip.mkv
+    equal "$(line 1 .model.sha256 stdout)" "$(sha256sum "$MODEL" | cut -d' ' -f1)"
+}
+
 case_masks_lie_on_the_square() {
     clip --frames 4 clip.mkv
     track "${square[@]}" --rle out.jsonl clip.mkv
