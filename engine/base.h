@@ -115,8 +115,8 @@ struct s2_yuv {
 /* Row `row` of the picture of that size as 8-bit RGB, 3 bytes a pixel. */
 void s2_yuv_row(const struct s2_yuv *, int width, int height, int row, uint8_t *rgb);
 
-/* Where large buffers come from that a device should reach without a copy on the host. Both may be called by any thread;
- * alloc: NULL if there is none left. */
+/* Where large buffers come from that a device should reach without a copy on the host. Both functions may be called by
+ * any thread; alloc: NULL if there is none left. */
 struct s2_memory {
     void *(*alloc)(void *ctx, size_t bytes);
     void (*free)(void *ctx, void *);

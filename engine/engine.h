@@ -99,8 +99,9 @@ enum s2_status s2_session_step(struct s2_session *, const struct s2_image *, con
  * after: the frame that the next submit brings, NULL: there is none, or it is not known. A session opened with `pairs`
  * encodes both in one batch, which may round otherwise than each alone: hand it in always or never. Images and prompts
  * are the caller's again on return, but an image in the device's own memory only when its step is collected. *result is
- * copied and what it points to is written until collect returns. collect waits for the oldest step submitted and completes its results. At most s2_session_depth() steps are in flight: 1 on
- * the CPU, which is done on submit, else S2_MAX_IN_FLIGHT. A submit that fails leaves nothing to collect. */
+ * copied and what it points to is written until collect returns. collect waits for the oldest step submitted and
+ * completes its results. At most s2_session_depth() steps are in flight: 1 on the CPU, which is done on submit, else
+ * S2_MAX_IN_FLIGHT. A submit that fails leaves nothing to collect. */
 enum { S2_MAX_IN_FLIGHT = 3 };
 enum s2_status s2_session_submit(struct s2_session *, const struct s2_image *, const struct s2_image *after,
                                  const struct s2_prompt *, int n_prompts, const struct s2_step_result *,
