@@ -3,8 +3,8 @@
  * Painted is what YUV has: mixing two colours comes to the same there and in RGB.
  *
  * The outline is a round pen drawn along the border between owners, with a faint dark rim that sets it off from
- * bright pictures. Where the pen passes is collected for the whole frame as closeness to the border, so that
- * strokes join without seams; then it is blended once. Sizes follow the shorter side of the picture. */
+ * bright pictures. Where the pen passes is collected for the whole frame as ink, closeness to the border and whose
+ * colour it has, so that strokes join without seams; then it is blended once. Sizes follow the shorter side of the picture. */
 #include "sink.h"
 
 #include <math.h>
@@ -23,8 +23,9 @@ static const uint8_t colors[][3] = {
     {64, 178, 255}, {255, 159, 28},  {30, 205, 145}, {245, 110, 185}, {250, 230, 60},
     {240, 85, 55},  {160, 130, 255}, {60, 225, 230}, {185, 230, 70},  {225, 180, 130},
 };
-static const uint8_t dark[3] = {0, 0, 0}, ink[3] = {16, 16, 20}; /* of rims and of letters */
-enum { COLORS = sizeof colors / sizeof *colors };
+static const uint8_t rim_color[3] = {0, 0, 0}, letter_color[3] = {16, 16, 20};
+enum { COLORS = sizeof colors / sizeof *colors, COLOR_BITS = 4 };
+_Static_assert(COLORS <= 1 << COLOR_BITS, "ink has room for them");
 
 struct shape {            /* of an object on the frame at hand */
     double weight, sum_x; /* of the middles of its rows' runs, by length squared: slivers hardly count */
@@ -35,6 +36,17 @@ struct box {
     int x, y, w, h;
 };
 
+/* Closeness to a border, 1..255, times 1 << COLOR_BITS, plus the number of a colour; 0: no ink. Where strokes meet the
+ * larger one stays. */
+typedef int16_t ink_t; /* signed, for which there are vector instructions everywhere */
+
+struct pen { /* around a border between columns, or between rows */
+    int rows, columns;
+    int width;          /* of a row: columns, and no ink up to a multiple of PEN_BLOCK */
+    ink_t *ink[COLORS]; /* [rows][width] */
+};
+enum { PEN_BLOCK = 8 }; /* of a length that compilers turn into vector code */
+
 struct fmt_painter {
     int width, height;
     size_t n_objects;
@@ -42,14 +54,15 @@ struct fmt_painter {
     struct shape *shape;
     struct fmt_letters *letters;
     int letter_height;
-    uint8_t color[COLORS][3], dark[3], ink[3]; /* YUV */
-    struct box *placed;                        /* labels of the frame at hand */
+    uint8_t color[COLORS][3], rim[3], letter[3]; /* YUV */
+    struct box *placed;                          /* labels of the frame at hand */
 
-    int reach;                               /* of the pen, in pixels to each side of a border */
-    uint8_t *pen;                            /* [2 * reach + 1][2 * reach]: closeness around a vertical border */
+    int reach;                               /* of the pens, in pixels to each side of a border */
+    struct pen down, across;                 /* around a border between columns, between rows */
     uint8_t line_alpha[256], rim_alpha[256]; /* by closeness */
-    uint8_t *close;                          /* [height][width], 0 = out of reach; all 0 between frames */
-    uint16_t *edge;                          /* [height][width], the owner whose border is close */
+    ink_t *ink;                              /* [reach + height + reach][stride], pixel 0 at reach; 0 between frames */
+    size_t stride;                           /* of a row of ink: a pen fits at either side */
+    int first_row, end_row;                  /* of the ink on the frame at hand, not before 0 */
 };
 
 /* ------------------------------------------------------------------ open */
@@ -72,18 +85,29 @@ static void to_yuv(uint8_t yuv[3], const uint8_t rgb[3], bool bt709)
     yuv[2] = (uint8_t)lrint(128 + 112 * (rgb[0] - y) / (1 - red) / 255);
 }
 
-/* The pen's closeness is 255 on the border and falls to 0 at `far` pixels. */
-static bool make_pen(struct fmt_painter *p, double thickness)
+static bool make_pen(struct pen *pen, int reach, double far, bool down)
+{
+    pen->rows = 2 * reach + down;
+    pen->columns = 2 * reach + !down;
+    pen->width = (pen->columns + PEN_BLOCK - 1) / PEN_BLOCK * PEN_BLOCK;
+    for (int k = 0; k < COLORS; k++) {
+        if (!(pen->ink[k] = calloc((size_t)pen->rows * pen->width, sizeof(ink_t)))) return false;
+        for (int y = 0; y < pen->rows; y++)
+            for (int x = 0; x < pen->columns; x++) {
+                const double along = down ? y - reach : x - reach, away = (down ? x : y) - reach + 0.5;
+                const long closeness = lrint(255 * fmax(0, 1 - hypot(along, away) / far));
+                if (closeness) pen->ink[k][y * pen->width + x] = (ink_t)(closeness << COLOR_BITS | k);
+            }
+    }
+    return true;
+}
+
+/* A pen's closeness is 255 on the border and falls to 0 at `far` pixels. */
+static bool make_pens(struct fmt_painter *p, double thickness)
 {
     double rim = 1 + thickness / 2, far = thickness / 2 + 0.5 + rim;
     p->reach = (int)ceil(far);
-    p->pen = malloc((size_t)(2 * p->reach + 1) * (2 * p->reach));
-    if (!p->pen) return false;
-    for (int y = -p->reach; y <= p->reach; y++)
-        for (int x = -p->reach + 1; x <= p->reach; x++) {
-            double closeness = 1 - hypot(x - 0.5, y) / far;
-            p->pen[(y + p->reach) * 2 * p->reach + x + p->reach - 1] = (uint8_t)lrint(255 * fmax(0, closeness));
-        }
+    if (!make_pen(&p->down, p->reach, far, true) || !make_pen(&p->across, p->reach, far, false)) return false;
     for (int i = 1; i < 256; i++) {
         double distance = (1 - i / 255.0) * far;
         double line = fmin(1, fmax(0, thickness / 2 + 0.5 - distance));
@@ -106,20 +130,22 @@ enum s2_status fmt_painter_open(struct fmt_painter **out, int width, int height,
     p->height = height;
     p->n_objects = n_objects;
     p->letter_height = side < 480 ? 8 : side / 60;
-    bool ok = make_pen(p, fmax(2, side / 360.0));
+    bool ok = make_pens(p, fmax(2, side / 360.0));
+    p->stride = (size_t)width + 2 * p->reach + PEN_BLOCK;
+    p->first_row = height;
     ok = ok && (p->letters = fmt_letters_open(p->letter_height));
     ok = ok && (p->text = calloc(n_objects + 1, sizeof *p->text));
     ok = ok && (p->shape = calloc(n_objects + 1, sizeof *p->shape));
     ok = ok && (p->placed = calloc(n_objects + 1, sizeof *p->placed));
-    ok = ok && (p->close = calloc(pixels, 1)) && (p->edge = malloc(pixels * sizeof *p->edge));
+    ok = ok && (p->ink = calloc((size_t)height + 2 * p->reach, p->stride * sizeof *p->ink));
     if (!ok) {
         fmt_painter_free(p);
-        return s2_no_memory(err, "the overlay's painter", pixels * 3);
+        return s2_no_memory(err, "the overlay's painter", pixels * sizeof *p->ink);
     }
     for (size_t i = 0; i < n_objects; i++) label_text(p->text[i], &objects[i]);
     for (int i = 0; i < COLORS; i++) to_yuv(p->color[i], colors[i], bt709);
-    to_yuv(p->dark, dark, bt709);
-    to_yuv(p->ink, ink, bt709);
+    to_yuv(p->rim, rim_color, bt709);
+    to_yuv(p->letter, letter_color, bt709);
     *out = p;
     return S2_OK;
 }
@@ -128,12 +154,14 @@ void fmt_painter_free(struct fmt_painter *p)
 {
     if (!p) return;
     fmt_letters_free(p->letters);
-    free(p->pen);
+    for (int k = 0; k < COLORS; k++) {
+        free(p->down.ink[k]);
+        free(p->across.ink[k]);
+    }
     free(p->text);
     free(p->shape);
     free(p->placed);
-    free(p->close);
-    free(p->edge);
+    free(p->ink);
     free(p);
 }
 
@@ -158,23 +186,22 @@ static void tint(const struct fmt_canvas *canvas, int x, int y, int n, const uin
     }
 }
 
-/* The pen beside the border between pixel (x, y) and its right (or lower) neighbour. */
-static void draw_border(struct fmt_painter *p, int x, int y, bool vertical, uint16_t owner)
+static void add_ink(ink_t *restrict to, const ink_t *restrict from, int n)
 {
-    int r = p->reach, rows = vertical ? 2 * r + 1 : 2 * r, columns = vertical ? 2 * r : 2 * r + 1;
-    int left = vertical ? x - r + 1 : x - r, top = vertical ? y - r : y - r + 1;
-    size_t row_step = vertical ? columns : 1, column_step = vertical ? 1 : rows;
-    int x0 = left < 0 ? -left : 0, x1 = left + columns > p->width ? p->width - left : columns;
-    int y0 = top < 0 ? -top : 0, y1 = top + rows > p->height ? p->height - top : rows;
-    for (int j = y0; j < y1; j++) {
-        size_t at = (size_t)(top + j) * p->width + left;
-        const uint8_t *pen = p->pen + j * row_step;
-        for (int i = x0; i < x1; i++) {
-            if (pen[i * column_step] <= p->close[at + i]) continue;
-            p->close[at + i] = pen[i * column_step];
-            p->edge[at + i] = owner;
-        }
-    }
+    for (const ink_t *end = from + n; from < end; from += PEN_BLOCK, to += PEN_BLOCK)
+        for (int i = 0; i < PEN_BLOCK; i++) to[i] = to[i] > from[i] ? to[i] : from[i];
+}
+
+/* The pen around the border between pixel (x, y) and its right (`down`) or lower neighbour. */
+static void draw_border(struct fmt_painter *p, int x, int y, bool down, unsigned owner)
+{
+    const struct pen *pen = down ? &p->down : &p->across;
+    const ink_t *from = pen->ink[(owner - 1) % COLORS];
+    const int left = x + down, top = y + !down; /* of the ink: reach to the left and above, and as much of a margin */
+    ink_t *to = p->ink + top * p->stride + left;
+    for (int j = 0; j < pen->rows; j++, from += pen->width, to += p->stride) add_ink(to, from, pen->width);
+    if (top - p->reach < p->first_row) p->first_row = top - p->reach < 0 ? 0 : top - p->reach;
+    if (y + 1 + p->reach > p->end_row) p->end_row = y + 1 + p->reach > p->height ? p->height : y + 1 + p->reach;
 }
 
 static unsigned known(const struct fmt_painter *p, unsigned owner)
@@ -188,7 +215,7 @@ static void paint_runs(struct fmt_painter *p, const struct fmt_canvas *canvas, c
     for (int x = 0, end; x < p->width; x = end) {
         end = fmt_run_end(owner, x, p->width);
         unsigned k = known(p, owner[x]), next = end < p->width ? known(p, owner[end]) : k;
-        if (k != next) draw_border(p, end - 1, y, true, (uint16_t)(k ? k : next));
+        if (k != next) draw_border(p, end - 1, y, true, k ? k : next);
         if (!k) continue;
         tint(canvas, x, y, end - x, color_of(p, k));
         struct shape *shape = &p->shape[k - 1];
@@ -208,42 +235,56 @@ static void draw_borders_below(struct fmt_painter *p, const uint16_t *owner, int
         if (memcmp(owner + x, below + x, n * sizeof *owner) == 0) continue;
         for (int i = x; i < x + n; i++) {
             unsigned k = known(p, owner[i]), next = known(p, below[i]);
-            if (k != next) draw_border(p, i, y, false, (uint16_t)(k ? k : next));
+            if (k != next) draw_border(p, i, y, false, k ? k : next);
         }
     }
+}
+
+static uint8_t mixed(int value, int color, int alpha)
+{
+    return (uint8_t)((value * (255 - alpha) + color * alpha + 127) / 255);
 }
 
 void fmt_canvas_blend(const struct fmt_canvas *canvas, int x, int y, const uint8_t color[3], int alpha)
 {
-    if (x < 0 || x >= canvas->width || y < 0 || y >= canvas->height) return;
+    if (!alpha || x < 0 || x >= canvas->width || y < 0 || y >= canvas->height) return;
     for (int c = 0; c < 3; c++) {
         uint8_t *at = canvas->plane[c] + (size_t)y * canvas->stride[c] + x;
-        *at = (uint8_t)((*at * (255 - alpha) + color[c] * alpha + 127) / 255);
+        *at = mixed(*at, color[c], alpha);
     }
 }
 
-/* Inside an object the line has its colour, outside that of the nearest one. Leaves `close` all zero. */
-static void blend_outlines(struct fmt_painter *p, const struct fmt_canvas *canvas, const uint16_t *owner)
+static void blend_row(const struct fmt_painter *p, const struct fmt_canvas *canvas, const uint16_t *owner, int y)
 {
-    for (int y = 0; y < p->height; y++) {
-        uint8_t *close = p->close + (size_t)y * p->width;
-        for (int x = 0; x < p->width; x++) {
-            uint64_t many[4];
-            if (x + (int)sizeof many <= p->width) {
-                memcpy(many, close + x, sizeof many);
-                if ((many[0] | many[1] | many[2] | many[3]) == 0) {
-                    x += (int)sizeof many - 1;
-                    continue;
-                }
+    enum { BLOCK = 16 };
+    const ink_t *ink = p->ink + (y + p->reach) * p->stride + p->reach;
+    for (int x = 0; x < p->width; x++) {
+        uint64_t block[BLOCK * sizeof(ink_t) / sizeof(uint64_t)];
+        if (x % BLOCK == 0 && x + BLOCK <= p->width) {
+            memcpy(block, ink + x, sizeof block);
+            if ((block[0] | block[1] | block[2] | block[3]) == 0) {
+                x += BLOCK - 1;
+                continue;
             }
-            if (!close[x]) continue;
-            size_t at = (size_t)y * p->width + x;
-            unsigned k = known(p, owner[at]);
-            fmt_canvas_blend(canvas, x, y, p->dark, p->rim_alpha[close[x]]);
-            fmt_canvas_blend(canvas, x, y, color_of(p, k ? k : p->edge[at]), p->line_alpha[close[x]]);
-            close[x] = 0;
+        }
+        if (!ink[x]) continue;
+        const unsigned k = known(p, owner[x]), closeness = ink[x] >> COLOR_BITS;
+        const uint8_t *line = k ? color_of(p, k) : p->color[ink[x] & ((1 << COLOR_BITS) - 1)];
+        for (int c = 0; c < 3; c++) {
+            uint8_t *at = canvas->plane[c] + (size_t)y * canvas->stride[c] + x;
+            *at = mixed(mixed(*at, p->rim[c], p->rim_alpha[closeness]), line[c], p->line_alpha[closeness]);
         }
     }
+}
+
+/* Inside an object the line has its colour, outside that of a near one. Leaves no ink. */
+static void blend_outlines(struct fmt_painter *p, const struct fmt_canvas *canvas, const uint16_t *owner)
+{
+    for (int y = p->first_row; y < p->end_row; y++) blend_row(p, canvas, owner + (size_t)y * p->width, y);
+    const int rows = p->end_row > p->first_row ? p->end_row - p->first_row + 2 * p->reach : 0;
+    memset(p->ink + p->first_row * p->stride, 0, rows * p->stride * sizeof *p->ink);
+    p->first_row = p->height;
+    p->end_row = 0;
 }
 
 /* ------------------------------------------------------------------ labels */
@@ -266,7 +307,7 @@ static void draw_label(const struct fmt_painter *p, const struct fmt_canvas *can
         for (int x = 0; x < b->w; x++)
             fmt_canvas_blend(canvas, b->x + x, b->y + y, color_of(p, owner), rounded(b, radius, x, y) * 15 / 16);
     int inset = (b->h - p->letter_height) / 2;
-    fmt_letters_draw(p->letters, canvas, b->x + inset, b->y + inset, p->text[owner - 1], p->ink);
+    fmt_letters_draw(p->letters, canvas, b->x + inset, b->y + inset, p->text[owner - 1], p->letter);
 }
 
 static int clamp(int x, int low, int high)
