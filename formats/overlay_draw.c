@@ -4,7 +4,8 @@
  *
  * The outline is a round pen drawn along the border between owners, with a faint dark rim that sets it off from
  * bright pictures. Where the pen passes is collected for the whole frame as ink, closeness to the border and whose
- * colour it has, so that strokes join without seams; then it is blended once. Sizes follow the shorter side of the picture. */
+ * colour it has, so that strokes join without seams; then it is blended once. Sizes follow the shorter side of the
+ * picture. */
 #include "sink.h"
 
 #include <math.h>
