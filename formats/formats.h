@@ -41,16 +41,23 @@ struct fmt_video_options {
     size_t backward_bytes;            /* of decoded frames that may then wait, but at least 8 frames; 0: 128 MiB */
 };
 
+/* How pictures are to be seen, beside their samples. */
+struct fmt_colors {
+    bool bt709;              /* the matrix is BT.709's, or nearer to that than to BT.601's */
+    int primaries, transfer; /* as AVColorPrimaries and AVColorTransferCharacteristic; 2: not known */
+};
+
 struct fmt_video_info {
     int width, height; /* displayed: after rotation metadata */
     int rotation;      /* 0, 90, 180, 270 clockwise, as applied */
     int time_base_num, time_base_den;
-    bool bt709;          /* its colours are BT.709's, or nearer to them than to BT.601's */
-    double fps;          /* average, 0 if unknown */
-    int64_t frames_hint; /* what the container says, -1 if unknown; for progress bars only */
-    double duration;     /* seconds, < 0 if unknown */
-    bool is_stills;      /* a folder, a pattern or one picture: frames have their own names, no audio, 25 fps assumed */
-    bool reopens;        /* opening the same input again gives the same frames (not stdin) */
+    struct fmt_colors colors;
+    int aspect_num, aspect_den; /* width of a pixel by its height; 0: not known */
+    double fps;                 /* average, 0 if unknown */
+    int64_t frames_hint;        /* what the container says, -1 if unknown; for progress bars only */
+    double duration;            /* seconds, < 0 if unknown */
+    bool is_stills; /* a folder, a pattern or one picture: frames have their own names, no audio, 25 fps assumed */
+    bool reopens;   /* opening the same input again gives the same frames (not stdin) */
     bool has_audio;
     char container[32], codec[32], pixel_format[32], color_space[16], color_range[8];
 };
@@ -196,7 +203,8 @@ struct fmt_outputs_config {
     size_t n_objects;
     int time_base_num, time_base_den;
     double fps;
-    bool bt709;                 /* overlay: BT.709 colours, else BT.601 */
+    struct fmt_colors colors;   /* of the overlay */
+    int aspect_num, aspect_den; /* of its pixels; 0: not known */
     const char *overlay_preset; /* of libx264, from "ultrafast" to "veryslow"; NULL: "veryfast" */
     bool stills;                /* no audio; file stems for PNG names */
     const char *input_path;     /* overlay: audio is copied from it if it is a plain file; RLE header */

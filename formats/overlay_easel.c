@@ -30,7 +30,7 @@ enum s2_status fmt_easel_open(struct fmt_easel **out, const struct fmt_outputs_c
     if (!e) return s2_no_memory(err, "the overlay's pictures", sizeof *e);
     e->width = c->width + (c->width & 1);
     e->height = c->height + (c->height & 1);
-    e->bt709 = c->bt709;
+    e->bt709 = c->colors.bt709;
     const size_t pixels = (size_t)e->width * e->height;
     e->chroma = malloc(2 * pixels);
     e->frame = av_frame_alloc();
@@ -48,10 +48,10 @@ enum s2_status fmt_easel_open(struct fmt_easel **out, const struct fmt_outputs_c
     e->from_rgb = sws_getContext(e->width, e->height, AV_PIX_FMT_RGB24, e->width, e->height, AV_PIX_FMT_YUV420P,
                                  SWS_BILINEAR, NULL, NULL, NULL);
     if (!e->from_rgb) goto no_memory;
-    const int *yuv = sws_getCoefficients(c->bt709 ? SWS_CS_ITU709 : SWS_CS_ITU601);
+    const int *yuv = sws_getCoefficients(e->bt709 ? SWS_CS_ITU709 : SWS_CS_ITU601);
     sws_setColorspaceDetails(e->from_rgb, sws_getCoefficients(SWS_CS_DEFAULT), 1, yuv, 0, 0, 1 << 16, 1 << 16);
     const enum s2_status status =
-        fmt_painter_open(&e->painter, c->width, c->height, c->bt709, c->objects, c->n_objects, err);
+        fmt_painter_open(&e->painter, c->width, c->height, e->bt709, c->objects, c->n_objects, err);
     if (status) {
         fmt_easel_free(e);
         return status;

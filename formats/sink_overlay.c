@@ -1,7 +1,7 @@
 /* sink_overlay.c - the overlay video: painted frames, encoded to play everywhere, at the source's timing.
  *
- * H.264, 4:2:0, even sizes (an odd picture gets one more column or row, its edge repeated), the colours of the source
- * where they are BT.709's or BT.601's; MP4 with its index in front. Time 0 is the first frame written; frame times
+ * H.264, 4:2:0, even sizes (an odd picture gets one more column or row, its edge repeated), colours and shape of the
+ * pixels as the source has them, but for the matrix, which is BT.709's or BT.601's; MP4 with its index in front. Time 0 is the first frame written; frame times
  * are those of the source, so that clips of varying rate and skipped frames keep pace.
  *
  * A container needs room for its index when it is closed. That room is set aside while the file grows, so that
@@ -103,13 +103,14 @@ static const struct container *container_of(const char *path)
     return NULL;
 }
 
-static void set_colors(AVCodecContext *e, bool bt709)
+static void set_colors(AVCodecContext *e, const struct fmt_outputs_config *c)
 {
-    e->colorspace = bt709 ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M;
-    e->color_primaries = bt709 ? AVCOL_PRI_BT709 : AVCOL_PRI_SMPTE170M;
-    e->color_trc = bt709 ? AVCOL_TRC_BT709 : AVCOL_TRC_SMPTE170M;
+    e->colorspace = c->colors.bt709 ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M;
+    if (c->colors.primaries > 0) e->color_primaries = c->colors.primaries;
+    if (c->colors.transfer > 0) e->color_trc = c->colors.transfer;
     e->color_range = AVCOL_RANGE_MPEG;
     e->chroma_sample_location = AVCHROMA_LOC_LEFT;
+    if (c->aspect_num > 0 && c->aspect_den > 0) e->sample_aspect_ratio = (AVRational){c->aspect_num, c->aspect_den};
 }
 
 /* NULL if it is missing or refuses. */
@@ -128,7 +129,7 @@ static AVCodecContext *open_encoder(const struct sink_overlay *s, const struct c
     e->framerate = av_d2q(c->fps > 0 ? c->fps : 25, 100000);
     e->gop_size = (int)fmin(250, fmax(12, 2 * (c->fps > 0 ? c->fps : 25))); /* seeking stays quick */
     e->thread_count = cores > MAX_THREADS ? MAX_THREADS : (int)cores;
-    set_colors(e, c->bt709);
+    set_colors(e, c);
     if (s->format->flags & AVFMT_GLOBALHEADER) e->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
     AVDictionary *options = NULL;
     av_dict_parse_string(&options, choice->options, "=", ":", 0);
@@ -178,6 +179,7 @@ static int open_muxer(struct sink_overlay *s, bool silent)
     if ((ret = avcodec_parameters_from_context(s->stream->codecpar, s->encoder)) < 0) return ret;
     s->stream->time_base = s->encoder->time_base;
     s->stream->avg_frame_rate = s->encoder->framerate;
+    s->stream->sample_aspect_ratio = s->encoder->sample_aspect_ratio;
     bool has_source = !silent && !c->stills && c->input_path && strcmp(c->input_path, "-") != 0;
     if (has_source) s->audio = fmt_audio_open(c->input_path, s->muxer);
     if ((ret = avio_open(&s->muxer->pb, s->muxer->url, AVIO_FLAG_WRITE)) < 0) return ret;

@@ -40,7 +40,13 @@ static void describe_frame(struct fmt_video *v, const AVFrame *f, const AVStream
     info->rotation = fmt_orientation_degrees(o);
     set_name(info->pixel_format, sizeof(info->pixel_format), d ? d->name : NULL);
     const int space = fmt_color_space(f);
-    info->bt709 = space == AVCOL_SPC_BT709 || space == AVCOL_SPC_BT2020_NCL || space == AVCOL_SPC_BT2020_CL;
+    info->colors = (struct fmt_colors){.bt709 = space == AVCOL_SPC_BT709 || space == AVCOL_SPC_BT2020_NCL ||
+                                                space == AVCOL_SPC_BT2020_CL,
+                                       .primaries = f->color_primaries,
+                                       .transfer = f->color_trc};
+    const AVRational aspect = av_guess_sample_aspect_ratio(v->input.format, (AVStream *)st, (AVFrame *)f);
+    info->aspect_num = o.transpose ? aspect.den : aspect.num;
+    info->aspect_den = o.transpose ? aspect.num : aspect.den;
     bool is_rgb = d && (d->flags & (AV_PIX_FMT_FLAG_RGB | AV_PIX_FMT_FLAG_PAL) || d->nb_components <= 2);
     set_name(info->color_space, sizeof(info->color_space), is_rgb ? "rgb" : av_color_space_name(space));
     set_name(info->color_range, sizeof(info->color_range), fmt_color_range(f) == AVCOL_RANGE_JPEG ? "full" : "limited");

@@ -283,6 +283,9 @@ static enum s2_status overlay_of(const char *input, const char *output, const st
     c.time_base_num = info->time_base_num;
     c.time_base_den = info->time_base_den;
     c.fps = info->fps;
+    c.colors = info->colors;
+    c.aspect_num = info->aspect_num;
+    c.aspect_den = info->aspect_den;
     struct fmt_outputs *o = fix_open_run(&c);
     for (bool got = true; got && most--;) {
         struct fmt_record *r = fmt_outputs_take(o);

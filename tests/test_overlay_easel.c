@@ -54,7 +54,7 @@ static struct fmt_easel *new_easel(int width, int height, bool bt709)
 {
     static struct fmt_object object = {1, NULL};
     const struct fmt_outputs_config c = {
-        .width = width, .height = height, .bt709 = bt709, .objects = &object, .n_objects = 1};
+        .width = width, .height = height, .colors.bt709 = bt709, .objects = &object, .n_objects = 1};
     struct fmt_easel *e;
     struct s2_err err = {0};
     cr_assert_eq(fmt_easel_open(&e, &c, &err), S2_OK, "%s", err.text);

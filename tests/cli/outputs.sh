@@ -36,6 +36,22 @@ case_outputs_are_the_same_bytes_again() {
     diff -r png1 png2
 }
 
+case_the_overlay_keeps_shape_and_colours() {
+    tags='color_space,color_primaries,color_transfer,sample_aspect_ratio'
+    ffmpeg -v error -f lavfi -i testsrc2=size=96x72:rate=10 -frames:v 2 -vf setsar=4/3 -pix_fmt yuv420p \
+        -x264-params colormatrix=bt470bg:colorprim=bt470bg:transfer=bt470bg pal.mp4
+    ffmpeg -v error -f lavfi -i testsrc2=size=96x72:rate=10 -frames:v 2 -pix_fmt yuv420p plain.mp4
+    track "${square[@]}" --overlay over.mp4 pal.mp4
+    equal "$(probe -show_entries stream=$tags over.mp4)" 4:3,smpte170m,bt470bg,bt470bg
+    track "${square[@]}" --overlay over.mkv plain.mp4
+    equal "$(probe -show_entries stream=$tags over.mkv)" 1:1,smpte170m,unknown,unknown
+    "$TOOLS/make-clip" --size 96x72 --frames 2 --codec mpeg4 --rotate 90 plain.mp4
+    ffmpeg -v error -i plain.mp4 -c copy -aspect 16:9 turned.mp4
+    track --point 30,30 --overlay turned.mkv turned.mp4
+    equal "$(size_of turned.mkv)" 72,96
+    equal "$(probe -show_entries stream=sample_aspect_ratio turned.mkv)" 3:4
+}
+
 case_the_hash_of_the_model_finds_its_place() {
     clip --frames 1 clip.mkv
     track "${square[@]}" --rle out.json clip.mkv
