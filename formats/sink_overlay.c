@@ -1,8 +1,9 @@
 /* sink_overlay.c - the overlay video: painted frames, encoded to play everywhere, at the source's timing.
  *
  * H.264, 4:2:0, even sizes (an odd picture gets one more column or row, its edge repeated), colours and shape of the
- * pixels as the source has them, but for the matrix, which is BT.709's or BT.601's; MP4 with its index in front. Time 0 is the first frame written; frame times
- * are those of the source, so that clips of varying rate and skipped frames keep pace.
+ * pixels as the source has them, but for the matrix, which is BT.709's or BT.601's; MP4 with its index in front. Time 0
+ * is the first frame written; frame times are those of the source, so that clips of varying rate and skipped frames
+ * keep pace.
  *
  * A container needs room for its index when it is closed. That room is set aside while the file grows, so that
  * a disk that fills up ends the video early instead of making it unreadable. */
