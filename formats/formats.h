@@ -45,6 +45,7 @@ struct fmt_video_options {
 struct fmt_colors {
     bool bt709;              /* the matrix is BT.709's, or nearer to that than to BT.601's */
     int primaries, transfer; /* as AVColorPrimaries and AVColorTransferCharacteristic; 2: not known */
+    int chroma;              /* as AVChromaLocation, of 4:2:0; 0: not known, which is "left" */
 };
 
 struct fmt_video_info {

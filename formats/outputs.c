@@ -6,6 +6,7 @@
 #include "sink.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -111,6 +112,10 @@ int fmt_output_write(int fd, const char *bytes, size_t n, int64_t offset)
     while (n) {
         ssize_t wrote = offset < 0 ? write(fd, bytes, n) : pwrite(fd, bytes, n, offset);
         if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) { /* somebody else's end does not block */
+            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+            continue;
+        }
         if (wrote < 0) return errno;
         if (wrote == 0) return ENOSPC;
         bytes += wrote;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <libavutil/frame.h>
+#include <libavutil/opt.h>
 #include <libswscale/swscale.h>
 
 struct fmt_easel {
@@ -22,6 +23,31 @@ struct fmt_easel {
     struct SwsContext *from_rgb;
     uint8_t *rgb; /* [height][width], of planes in other colours and of odd pictures; NULL until there are any */
 };
+
+/* From RGB. chroma: where its samples lie. */
+static struct SwsContext *open_scaler(const struct fmt_easel *e, int chroma)
+{
+    struct SwsContext *sws = sws_alloc_context();
+    int h, v;
+    if (!sws) return NULL;
+    fmt_chroma_position(chroma, &h, &v);
+    av_opt_set_int(sws, "srcw", e->width, 0);
+    av_opt_set_int(sws, "srch", e->height, 0);
+    av_opt_set_int(sws, "src_format", AV_PIX_FMT_RGB24, 0);
+    av_opt_set_int(sws, "dstw", e->width, 0);
+    av_opt_set_int(sws, "dsth", e->height, 0);
+    av_opt_set_int(sws, "dst_format", AV_PIX_FMT_YUV420P, 0);
+    av_opt_set_int(sws, "dst_h_chr_pos", h, 0);
+    av_opt_set_int(sws, "dst_v_chr_pos", v, 0);
+    av_opt_set_int(sws, "sws_flags", SWS_BILINEAR | SWS_FULL_CHR_H_INP, 0);
+    if (sws_init_context(sws, NULL, NULL) < 0) {
+        sws_freeContext(sws);
+        return NULL;
+    }
+    const int *yuv = sws_getCoefficients(e->bt709 ? SWS_CS_ITU709 : SWS_CS_ITU601);
+    sws_setColorspaceDetails(sws, sws_getCoefficients(SWS_CS_DEFAULT), 1, yuv, 0, 0, 1 << 16, 1 << 16);
+    return sws;
+}
 
 enum s2_status fmt_easel_open(struct fmt_easel **out, const struct fmt_outputs_config *c, struct s2_err *err)
 {
@@ -45,11 +71,8 @@ enum s2_status fmt_easel_open(struct fmt_easel **out, const struct fmt_outputs_c
         .plane = {NULL, e->chroma, e->chroma + pixels},
         .stride = {(size_t)e->frame->linesize[0], (size_t)e->width, (size_t)e->width},
     };
-    e->from_rgb = sws_getContext(e->width, e->height, AV_PIX_FMT_RGB24, e->width, e->height, AV_PIX_FMT_YUV420P,
-                                 SWS_BILINEAR, NULL, NULL, NULL);
+    e->from_rgb = open_scaler(e, c->colors.chroma);
     if (!e->from_rgb) goto no_memory;
-    const int *yuv = sws_getCoefficients(e->bt709 ? SWS_CS_ITU709 : SWS_CS_ITU601);
-    sws_setColorspaceDetails(e->from_rgb, sws_getCoefficients(SWS_CS_DEFAULT), 1, yuv, 0, 0, 1 << 16, 1 << 16);
     const enum s2_status status =
         fmt_painter_open(&e->painter, c->width, c->height, e->bt709, c->objects, c->n_objects, err);
     if (status) {

@@ -110,7 +110,7 @@ static void set_colors(AVCodecContext *e, const struct fmt_outputs_config *c)
     if (c->colors.primaries > 0) e->color_primaries = c->colors.primaries;
     if (c->colors.transfer > 0) e->color_trc = c->colors.transfer;
     e->color_range = AVCOL_RANGE_MPEG;
-    e->chroma_sample_location = AVCHROMA_LOC_LEFT;
+    e->chroma_sample_location = c->colors.chroma > 0 ? c->colors.chroma : AVCHROMA_LOC_LEFT;
     if (c->aspect_num > 0 && c->aspect_den > 0) e->sample_aspect_ratio = (AVRational){c->aspect_num, c->aspect_den};
 }
 

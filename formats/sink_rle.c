@@ -37,6 +37,7 @@ struct sink_rle {
     int fd;
     int64_t end; /* bytes that stand; a document's closing brackets lie behind */
     bool headed; /* the header is written */
+    bool failed; /* something could not be written */
     int64_t frames;
     struct fmt_text header;
     struct strip strip[FMT_SINK_WORKERS];
@@ -158,6 +159,7 @@ static enum s2_status append(struct sink_rle *s, const char *text, size_t size, 
         s->end += (int64_t)(size - tail);
         return S2_OK;
     }
+    s->failed = true;
     if (s->part && ftruncate(s->fd, s->end) == 0 && s->document && s->headed)
         fmt_output_write(s->fd, DOCUMENT_END, tail, s->end);
     return fmt_output_failed(err, s->name, "cannot be written", error);
@@ -208,6 +210,10 @@ static enum s2_status write_frame(struct fmt_sink *sink, int worker, const struc
 static enum s2_status finish(struct fmt_sink *sink, int64_t *kept, struct s2_err *err)
 {
     struct sink_rle *s = (struct sink_rle *)sink;
+    if (s->failed && s->frames == 0) { /* the temporary file goes */
+        *kept = 0;
+        return S2_OK;
+    }
     enum s2_status status = s->headed ? S2_OK : write_header(s, err);
     join_hasher(s);
     write_hash(s);

@@ -40,10 +40,11 @@ static void describe_frame(struct fmt_video *v, const AVFrame *f, const AVStream
     info->rotation = fmt_orientation_degrees(o);
     set_name(info->pixel_format, sizeof(info->pixel_format), d ? d->name : NULL);
     const int space = fmt_color_space(f);
-    info->colors = (struct fmt_colors){.bt709 = space == AVCOL_SPC_BT709 || space == AVCOL_SPC_BT2020_NCL ||
-                                                space == AVCOL_SPC_BT2020_CL,
-                                       .primaries = f->color_primaries,
-                                       .transfer = f->color_trc};
+    info->colors = (struct fmt_colors){
+        .bt709 = space == AVCOL_SPC_BT709 || space == AVCOL_SPC_BT2020_NCL || space == AVCOL_SPC_BT2020_CL,
+        .primaries = f->color_primaries,
+        .transfer = f->color_trc,
+        .chroma = d && d->log2_chroma_w == 1 && d->log2_chroma_h == 1 ? f->chroma_location : 0};
     const AVRational aspect = av_guess_sample_aspect_ratio(v->input.format, (AVStream *)st, (AVFrame *)f);
     info->aspect_num = o.transpose ? aspect.den : aspect.num;
     info->aspect_den = o.transpose ? aspect.num : aspect.den;

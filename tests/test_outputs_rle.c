@@ -1,4 +1,5 @@
 /* RLE files: that they parse and hold the masks, and what is left when a disk is full or a pipe closed. */
+#define _GNU_SOURCE /* F_SETPIPE_SZ */
 #include "../formats/sink.h"
 #include "outputs_fixture.h"
 
@@ -284,6 +285,65 @@ Test(outputs_rle, frames_before_a_full_disk_are_kept)
     }
     cr_assert(fewest >= 2 && most > fewest, "%d to %d frames", fewest, most);
     cr_assert_eq(fix_count_files(""), 2);
+}
+
+/* Nothing fits, and there is room again when the file is to be closed. */
+Test(outputs_rle, a_file_without_a_frame_is_not_kept)
+{
+    struct fmt_outputs_config c = fix_config();
+    c.rle_path = fix_in("a.json");
+    cr_assert_eq(fmt_outputs_finish(fix_open_run(&c), NULL), S2_OK);
+    const rlim_t header = strlen(fix_read_all("a.json"));
+    unlink(c.rle_path);
+    for (rlim_t bytes = header / 2; bytes < header + 20; bytes += header / 2 + 10) {
+        struct rlimit before, limit;
+        signal(SIGXFSZ, SIG_IGN);
+        getrlimit(RLIMIT_FSIZE, &before);
+        limit = before;
+        limit.rlim_cur = bytes;
+        setrlimit(RLIMIT_FSIZE, &limit);
+        struct fmt_outputs *o = fix_open_run(&c);
+        struct s2_err err = {0};
+        cr_assert_lt(run_until_failure(o, 1000), 1000);
+        setrlimit(RLIMIT_FSIZE, &before);
+        cr_assert_eq(fmt_outputs_finish(o, &err), S2_E_OUTPUT);
+        cr_assert_not_null(strstr(err.text, "; nothing of it is kept"), "%s", err.text);
+        cr_assert_eq(fix_count_files(""), 0);
+    }
+}
+
+static void *read_slowly(void *arg)
+{
+    char *text = malloc(1 << 20);
+    size_t size = 0;
+    usleep(200000); /* the pipe is full by then */
+    for (ssize_t n; (n = read(*(int *)arg, text + size, (1 << 20) - 1 - size)) > 0;) size += (size_t)n;
+    text[size] = 0;
+    return text;
+}
+
+Test(outputs_rle, a_pipe_that_does_not_block_is_waited_for)
+{
+    int pipes[2], saved = dup(STDOUT_FILENO), frames = 400;
+    pthread_t reader;
+    void *text;
+    cr_assert_eq(pipe(pipes), 0);
+    fcntl(pipes[1], F_SETFL, O_NONBLOCK);
+    fcntl(pipes[1], F_SETPIPE_SZ, 4096);
+    dup2(pipes[1], STDOUT_FILENO);
+    close(pipes[1]);
+    cr_assert_eq(pthread_create(&reader, NULL, read_slowly, &pipes[0]), 0);
+    struct fmt_outputs_config c = fix_config();
+    c.rle_path = "-";
+    struct fmt_outputs *o = fix_open_run(&c);
+    struct s2_err err = {0};
+    for (int i = 0; i < frames; i++) fix_put_frame(o, i, "");
+    const enum s2_status status = fmt_outputs_finish(o, &err);
+    dup2(saved, STDOUT_FILENO);
+    pthread_join(reader, &text);
+    cr_assert_eq(status, S2_OK, "%s", err.text);
+    cr_assert_eq(check_lines(text), frames);
+    free(text);
 }
 
 /* ------------------------------------------------------------------ the pool */
