@@ -400,8 +400,10 @@ Test(outputs_rle, times_are_named)
     const char *const *names;
     const double *seconds;
     for (int i = 0; i < 10; i++) fix_put_frame(o, i, "");
-    cr_assert_eq(fmt_outputs_times(o, &names, &seconds), 2);
+    do { /* until both have written something; the suite's limit ends it */
+        usleep(1000);
+        cr_assert_eq(fmt_outputs_times(o, &names, &seconds), 2);
+    } while (seconds[0] <= 0 || seconds[1] <= 0);
     cr_assert(!strcmp(names[0], "png") && !strcmp(names[1], "rle"));
-    cr_assert(seconds[0] > 0 && seconds[1] >= 0);
     cr_assert_eq(fmt_outputs_finish(o, NULL), S2_OK);
 }

@@ -22,13 +22,13 @@ case_backward_is_forward_mirrored() {
     mirrored 10
     for late in refine restart lookahead; do
         # a start, a correction, a second object on the way, one that stops and starts again
-        track --late-prompts $late --direction backward --png a --overwrite -p <(cat <<'J'
+        track_on_cpu --late-prompts $late --direction backward --png a --overwrite -p <(cat <<'J'
 {"prompts": [{"frame": 8, "object": 1, "box": [32, 24, 55, 47]}, {"frame": 4, "object": 1, "points": [[27, 36]]},
  {"frame": 6, "object": 2, "box": [60, 10, 90, 60]}, {"frame": 9, "object": 3, "points": [[10, 10]]},
  {"frame": 5, "object": 3, "stop": true}, {"frame": 2, "object": 3, "points": [[80, 60]]}]}
 J
         ) there
-        track --late-prompts $late --png b --overwrite -p <(cat <<'J'
+        track_on_cpu --late-prompts $late --png b --overwrite -p <(cat <<'J'
 {"prompts": [{"frame": 1, "object": 1, "box": [32, 24, 55, 47]}, {"frame": 5, "object": 1, "points": [[27, 36]]},
  {"frame": 3, "object": 2, "box": [60, 10, 90, 60]}, {"frame": 0, "object": 3, "points": [[10, 10]]},
  {"frame": 4, "object": 3, "stop": true}, {"frame": 7, "object": 3, "points": [[80, 60]]}]}
@@ -78,8 +78,8 @@ case_backward_from_containers() {
 case_both_is_forward_and_what_lies_before() {
     clip --frames 9 clip.mkv
     prompts=(--box 12,24,35,47@3 --point 75,35@6#2)
-    track "${prompts[@]}" --png png1 --rle forward.jsonl clip.mkv
-    track "${prompts[@]}" --direction both --png png2 --png-objects objects --rle both.jsonl --overlay over.mp4 clip.mkv
+    track_on_cpu "${prompts[@]}" --png png1 --rle forward.jsonl clip.mkv
+    track_on_cpu "${prompts[@]}" --direction both --png png2 --png-objects objects --rle both.jsonl --overlay over.mp4 clip.mkv
     # from the last first prompt on, nothing differs
     same <(sed -n '8,$p' forward.jsonl) <(sed -n '8,$p' both.jsonl)
     for t in 6 7 8; do same png1/0000$t.png png2/0000$t.png; done
@@ -94,7 +94,7 @@ case_both_is_forward_and_what_lies_before() {
     done
     equal "$(decodable over.mp4)" 9 "frames of the overlay"
     # an object is the same whatever others there are
-    track --box 12,24,35,47@3 --direction both --rle alone.jsonl clip.mkv
+    track_on_cpu --box 12,24,35,47@3 --direction both --rle alone.jsonl clip.mkv
     for t in 0 1 2 3 4 5 6 7 8; do
         for path in '.objects[0].score' '.objects[0].segmentation.counts'; do
             equal "$(line $((t + 2)) "$path" both.jsonl)" "$(line $((t + 2)) "$path" alone.jsonl)" "frame $t, $path"
@@ -191,7 +191,7 @@ case_a_damaged_clip_is_tracked_to_its_end() {
 interrupted_in() {
     clip --frames 60 --gop 5 clip.mkv
     set -m
-    "$SAM2TRACK" -m "$MODEL" --progress json --box 20,24,43,47@"$3" --direction "$1" --rle out.jsonl --overlay over.mp4 \
+    "$SAM2TRACK" -m "$MODEL" --device cpu --progress json --box 20,24,43,47@"$3" --direction "$1" --rle out.jsonl --overlay over.mp4 \
         clip.mkv 2>stderr &
     for _ in $(seq 1200); do
         grep -q "$2" stderr && break
@@ -221,7 +221,7 @@ case_interrupted_on_the_way_back() {
 case_interrupted_before_anything_is_complete() {
     clip --frames 60 clip.mkv
     set -m
-    "$SAM2TRACK" -m "$MODEL" --progress json "${square[@]}" --box 60,10,90,60@58#2 --direction both --rle out.jsonl \
+    "$SAM2TRACK" -m "$MODEL" --device cpu --progress json "${square[@]}" --box 60,10,90,60@58#2 --direction both --rle out.jsonl \
         clip.mkv 2>stderr &
     for _ in $(seq 1200); do
         grep -q '"stage": "track", "done": [3-9]' stderr && break

@@ -72,23 +72,25 @@ case_stats_tell_what_was_replayed() {
         equal "$(json $mode.json .graph.mode)" $mode
     done
     equal "$(json off.json .graph.captures) $(json off.json .graph.replays) $(json off.json .graph.signatures)" "0 0 0"
-    # batches of 1, 2 and 4, and the results
+    # pairs of frames, batches of 1, 2 and 4 objects, and the results
     for mode in auto on; do
-        equal "$(json $mode.json .graph.signatures)" 4 "signatures, $mode"
-        [ "$(json $mode.json .graph.captures)" -ge 4 ] || fail "$mode: fewer recordings than signatures"
+        equal "$(json $mode.json .graph.signatures)" 5 "signatures, $mode"
+        [ "$(json $mode.json .graph.captures)" -ge 5 ] || fail "$mode: fewer recordings than signatures"
     done
-    # 29 frames are tracked, 30 have results; on an appearance a program runs once without a recording
-    equal "$(json auto.json .graph.replays)" 55 "replays"
-    equal "$(json on.json .graph.replays)" 55 "replays"
-    # those four, and six prompts
-    equal "$(json auto.json .graph.eager)" 10 "eager programs"
-    equal "$(json auto.json '.graph.eager_reasons[0].reason')" "prompts are not recorded"
-    equal "$(json auto.json '.graph.eager_reasons[0].program')" prompt
-    equal "$(json auto.json '.graph.eager_reasons[1].reason')" "first appearance"
-    equal "$(json auto.json '.graph.eager_reasons[1].program')" results
-    equal "$(json auto.json '.graph.eager_reasons[1].objects')" 3
-    equal "$(json auto.json '.graph.eager_reasons[1].outputs[1]')" masks
-    equal "$(json off.json '.graph.eager_reasons[1].reason')" "graphs are off"
+    # 15 pairs are encoded, 29 frames tracked, 30 have results; on an appearance a program runs once without a recording
+    equal "$(json auto.json .graph.replays)" 69 "replays"
+    equal "$(json on.json .graph.replays)" 69 "replays"
+    # those five, and six prompts
+    equal "$(json auto.json .graph.eager)" 11 "eager programs"
+    equal "$(json auto.json '.graph.eager_reasons[0].reason')" "first appearance"
+    equal "$(json auto.json '.graph.eager_reasons[0].program')" image
+    equal "$(json auto.json '.graph.eager_reasons[1].reason')" "prompts are not recorded"
+    equal "$(json auto.json '.graph.eager_reasons[1].program')" prompt
+    equal "$(json auto.json '.graph.eager_reasons[2].reason')" "first appearance"
+    equal "$(json auto.json '.graph.eager_reasons[2].program')" results
+    equal "$(json auto.json '.graph.eager_reasons[2].objects')" 3
+    equal "$(json auto.json '.graph.eager_reasons[2].outputs[1]')" masks
+    equal "$(json off.json '.graph.eager_reasons[0].reason')" "graphs are off"
     track --device cuda --stats taps.json --debug-taps taps "${square[@]}" --frames 0:6 clip.mkv
     equal "$(json taps.json .graph.captures)" 0
     equal "$(json taps.json '.graph.eager_reasons[1].reason')" "debug taps look inside"

@@ -55,8 +55,8 @@ case_one_frame() {
 
 case_stream_on_stdin() {
     clip --frames 4 clip.mkv
-    track "${square[@]}" --rle file.jsonl --overlay file.mp4 clip.mkv
-    track "${square[@]}" --rle pipe.jsonl --overlay pipe.mp4 - < <(cat clip.mkv)
+    track_on_cpu "${square[@]}" --rle file.jsonl --overlay file.mp4 clip.mkv
+    track_on_cpu "${square[@]}" --rle pipe.jsonl --overlay pipe.mp4 - < <(cat clip.mkv)
     same <(frames file.jsonl) <(frames pipe.jsonl)
     equal "$(decodable pipe.mp4)" 4 "frames of the overlay"
 }

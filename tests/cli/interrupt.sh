@@ -28,7 +28,7 @@ case_hang_up() { interrupted HUP 129; }
 
 case_hang_up_under_nohup() {
     clip --frames 30 --gop 1 clip.mkv
-    nohup "$SAM2TRACK" -m "$MODEL" --progress none "${square[@]}" --rle out.jsonl clip.mkv >stdout 2>stderr </dev/null &
+    nohup "$SAM2TRACK" -m "$MODEL" --device cpu --progress none "${square[@]}" --rle out.jsonl clip.mkv >stdout 2>stderr </dev/null &
     for _ in $(seq 600); do
         [ -s out.jsonl.part ] && break
         sleep 0.1

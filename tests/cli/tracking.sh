@@ -3,8 +3,8 @@
 
 case_late_object_changes_nothing_else() {
     clip --frames 5 clip.mkv
-    track "${square[@]}" --rle one.jsonl clip.mkv
-    track "${square[@]}" --box 60,10,90,60@3#2 --png-objects objects --rle two.jsonl clip.mkv
+    track_on_cpu "${square[@]}" --rle one.jsonl clip.mkv
+    track_on_cpu "${square[@]}" --box 60,10,90,60@3#2 --png-objects objects --rle two.jsonl clip.mkv
     for t in 0 1 2; do equal "$(line $((t + 2)) .objects two.jsonl)" 1 "objects on frame $t"; done
     for t in 3 4; do equal "$(line $((t + 2)) .objects two.jsonl)" 2 "objects on frame $t"; done
     for t in 0 1 2 3 4; do
