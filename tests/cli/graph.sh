@@ -89,7 +89,7 @@ case_stats_tell_what_was_replayed() {
     equal "$(json auto.json '.graph.eager_reasons[2].reason')" "first appearance"
     equal "$(json auto.json '.graph.eager_reasons[2].program')" results
     equal "$(json auto.json '.graph.eager_reasons[2].objects')" 3
-    equal "$(json auto.json '.graph.eager_reasons[2].outputs[1]')" masks
+    equal "$(json auto.json '.graph.eager_reasons[2].outputs[1]')" owner
     equal "$(json off.json '.graph.eager_reasons[0].reason')" "graphs are off"
     track --device cuda --stats taps.json --debug-taps taps "${square[@]}" --frames 0:6 clip.mkv
     equal "$(json taps.json .graph.captures)" 0
