@@ -89,8 +89,8 @@ static enum s2_status submit(struct cmd_run *r, struct fmt_record *record, const
     *f = (struct cmd_flight){.record = record, .results = f->results, .number = number};
     enum s2_status status = cmd_schedule_frame(&r->schedule, &record->frame, &f->n_prompts, err);
     if (status) return status;
-    struct s2_step_result result = {.bit_stride = record->object[0].bits.stride, .object = f->results};
-    if (r->o.png || r->o.overlay) result.owner = record->owner;
+    const struct s2_step_result result = {
+        .bit_stride = record->object[0].bits.stride, .object = f->results, .owner = record->owner};
     for (size_t i = 0; i < r->o.prompts.n_objects; i++) f->results[i].bits = record->object[i].bits.data;
     status = s2_session_submit(r->session, &record->frame.image, after ? &after->frame.image : NULL, r->schedule.now,
                                f->n_prompts, &result, err);

@@ -27,26 +27,15 @@ struct fmt_easel {
 /* From RGB. chroma: where its samples lie. */
 static struct SwsContext *open_scaler(const struct fmt_easel *e, int chroma)
 {
-    struct SwsContext *sws = sws_alloc_context();
+    struct SwsContext *sws =
+        fmt_sws_alloc(e->width, e->height, AV_PIX_FMT_RGB24, AV_PIX_FMT_YUV420P, SWS_BILINEAR | SWS_FULL_CHR_H_INP);
     int h, v;
     if (!sws) return NULL;
     fmt_chroma_position(chroma, &h, &v);
-    av_opt_set_int(sws, "srcw", e->width, 0);
-    av_opt_set_int(sws, "srch", e->height, 0);
-    av_opt_set_int(sws, "src_format", AV_PIX_FMT_RGB24, 0);
-    av_opt_set_int(sws, "dstw", e->width, 0);
-    av_opt_set_int(sws, "dsth", e->height, 0);
-    av_opt_set_int(sws, "dst_format", AV_PIX_FMT_YUV420P, 0);
     av_opt_set_int(sws, "dst_h_chr_pos", h, 0);
     av_opt_set_int(sws, "dst_v_chr_pos", v, 0);
-    av_opt_set_int(sws, "sws_flags", SWS_BILINEAR | SWS_FULL_CHR_H_INP, 0);
-    if (sws_init_context(sws, NULL, NULL) < 0) {
-        sws_freeContext(sws);
-        return NULL;
-    }
-    const int *yuv = sws_getCoefficients(e->bt709 ? SWS_CS_ITU709 : SWS_CS_ITU601);
-    sws_setColorspaceDetails(sws, sws_getCoefficients(SWS_CS_DEFAULT), 1, yuv, 0, 0, 1 << 16, 1 << 16);
-    return sws;
+    const int *yuv = fmt_color_table(e->bt709 ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M);
+    return fmt_sws_init(sws, sws_getCoefficients(SWS_CS_DEFAULT), 1, yuv, 0);
 }
 
 enum s2_status fmt_easel_open(struct fmt_easel **out, const struct fmt_outputs_config *c, struct s2_err *err)
@@ -54,8 +43,8 @@ enum s2_status fmt_easel_open(struct fmt_easel **out, const struct fmt_outputs_c
     *out = NULL;
     struct fmt_easel *e = calloc(1, sizeof *e);
     if (!e) return s2_no_memory(err, "the overlay's pictures", sizeof *e);
-    e->width = c->width + (c->width & 1);
-    e->height = c->height + (c->height & 1);
+    e->width = fmt_even(c->width);
+    e->height = fmt_even(c->height);
     e->bt709 = c->colors.bt709;
     const size_t pixels = (size_t)e->width * e->height;
     e->chroma = malloc(2 * pixels);

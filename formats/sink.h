@@ -79,6 +79,12 @@ void fmt_letters_draw(const struct fmt_letters *, const struct fmt_canvas *, int
                       const uint8_t color[3]);
 void fmt_letters_free(struct fmt_letters *); /* NULL allowed */
 
+/* A side of the video for one of the picture: encoders want chroma samples whole. */
+static inline int fmt_even(int side)
+{
+    return side + (side & 1);
+}
+
 struct AVFrame;
 struct fmt_easel;
 

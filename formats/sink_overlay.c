@@ -369,8 +369,8 @@ enum s2_status fmt_sink_overlay_open(struct fmt_sink **out, const struct fmt_out
     s->config = c;
     s->path = c->overlay_path;
     s->room_fd = -1;
-    s->width = c->width + (c->width & 1);
-    s->height = c->height + (c->height & 1);
+    s->width = fmt_even(c->width);
+    s->height = fmt_even(c->height);
     fmt_av_log_route();
     s->part = fmt_output_part(s->path);
     s->packet = av_packet_alloc();

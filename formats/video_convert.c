@@ -209,36 +209,47 @@ static bool copy_even(struct fmt_convert *c, const AVFrame *in, const AVPixFmtDe
     return true;
 }
 
-/* A context for whole frames (field < 0), or for the rows of one field. */
-static struct SwsContext *make_sws(const struct fmt_convert *c, enum AVPixelFormat to, int field)
+struct SwsContext *fmt_sws_alloc(int width, int height, int from, int to, int flags)
 {
-    const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(c->format);
     struct SwsContext *sws = sws_alloc_context();
     if (!sws) return NULL;
-    int full = c->range == AVCOL_RANGE_JPEG;
-    int width = c->width, height = field < 0 ? c->height : c->height / 2;
-    int h, v;
-    fmt_chroma_position(c->location, &h, &v);
-    if (field >= 0) v = field == 0 ? 64 : 192; /* in rows of the field: quarter of a row off the frame's */
     av_opt_set_int(sws, "srcw", width, 0);
     av_opt_set_int(sws, "srch", height, 0);
-    av_opt_set_int(sws, "src_format", plain_format(c->format), 0);
-    av_opt_set_int(sws, "src_range", full, 0);
+    av_opt_set_int(sws, "src_format", from, 0);
     av_opt_set_int(sws, "dstw", width, 0);
     av_opt_set_int(sws, "dsth", height, 0);
     av_opt_set_int(sws, "dst_format", to, 0);
-    av_opt_set_int(sws, "dst_range", 1, 0);
-    av_opt_set_int(sws, "sws_flags", SWS_QUALITY, 0);
+    av_opt_set_int(sws, "sws_flags", flags, 0);
     av_opt_set_int(sws, "threads", 1, 0);
-    if (d->log2_chroma_w) av_opt_set_int(sws, "src_h_chr_pos", h, 0);
-    if (d->log2_chroma_h) av_opt_set_int(sws, "src_v_chr_pos", v, 0);
+    return sws;
+}
+
+struct SwsContext *fmt_sws_init(struct SwsContext *sws, const int *from, int from_full, const int *to, int to_full)
+{
     if (sws_init_context(sws, NULL, NULL) < 0) {
         sws_freeContext(sws);
         return NULL;
     }
-    const int *table = fmt_color_table(c->space);
-    sws_setColorspaceDetails(sws, table, full, table, 1, 0, 1 << 16, 1 << 16);
+    sws_setColorspaceDetails(sws, from, from_full, to, to_full, 0, 1 << 16, 1 << 16);
     return sws;
+}
+
+/* A context for whole frames (field < 0), or for the rows of one field. */
+static struct SwsContext *make_sws(const struct fmt_convert *c, enum AVPixelFormat to, int field)
+{
+    const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(c->format);
+    const int full = c->range == AVCOL_RANGE_JPEG, height = field < 0 ? c->height : c->height / 2;
+    struct SwsContext *sws = fmt_sws_alloc(c->width, height, plain_format(c->format), to, SWS_QUALITY);
+    int h, v;
+    if (!sws) return NULL;
+    fmt_chroma_position(c->location, &h, &v);
+    if (field >= 0) v = field == 0 ? 64 : 192; /* in rows of the field: quarter of a row off the frame's */
+    av_opt_set_int(sws, "src_range", full, 0);
+    av_opt_set_int(sws, "dst_range", 1, 0);
+    if (d->log2_chroma_w) av_opt_set_int(sws, "src_h_chr_pos", h, 0);
+    if (d->log2_chroma_h) av_opt_set_int(sws, "src_v_chr_pos", v, 0);
+    const int *table = fmt_color_table(c->space);
+    return fmt_sws_init(sws, table, full, table, 1);
 }
 
 static void free_sws(struct fmt_convert *c)

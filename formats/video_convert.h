@@ -48,6 +48,12 @@ int fmt_color_range(const AVFrame *);
 const int *fmt_color_table(int space);
 /* Where chroma samples lie (enum AVChromaLocation), in 1/256 of a luma sample from the top left one's centre. */
 void fmt_chroma_position(int location, int *h, int *v);
+/* A libswscale context from one pixel format (enum AVPixelFormat) to another of the same size, one thread, to which
+ * options can be added; NULL: no memory. */
+struct SwsContext *fmt_sws_alloc(int width, int height, int from, int to, int flags);
+/* Makes it ready. Tables of coefficients as fmt_color_table has them, and whether the ranges are full. NULL: it cannot
+ * be had, and is freed. */
+struct SwsContext *fmt_sws_init(struct SwsContext *, const int *from, int from_full, const int *to, int to_full);
 /* Whether chroma is interpolated within each field. */
 bool fmt_converts_fields(const AVFrame *);
 /* false: no way to RGB is known for this pixel format (enum AVPixelFormat). */

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <ftw.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,17 @@ int fix_count_files(const char *name)
 /* ------------------------------------------------------------------ a run */
 
 struct fmt_object fix_objects[2] = {{1, NULL}, {200, NULL}};
+
+rlim_t fix_limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    return before;
+}
 
 struct fmt_outputs_config fix_config(void)
 {

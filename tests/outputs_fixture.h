@@ -4,6 +4,8 @@
 
 #include "../formats/formats.h"
 
+#include <sys/resource.h>
+
 enum { FIX_WIDTH = 13, FIX_HEIGHT = 9 };
 
 extern struct fmt_object fix_objects[2]; /* ids 1 and 200 */
@@ -15,6 +17,7 @@ bool fix_exists(const char *name);
 void fix_touch(const char *name); /* a file that holds "old" */
 char *fix_read_all(const char *name);
 int fix_count_files(const char *name); /* in a folder of the folder */
+rlim_t fix_limit_files(rlim_t bytes);  /* how large files may grow; returns the limit before */
 
 struct fmt_outputs_config fix_config(void); /* without outputs */
 struct fmt_outputs *fix_open_run(const struct fmt_outputs_config *);

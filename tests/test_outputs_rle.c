@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -252,17 +251,12 @@ Test(outputs_rle, a_closed_pipe_is_reported)
 /* With files limited to `bytes`: frames that the failed run says it kept. */
 static int run_into_limit(struct fmt_outputs_config *c, rlim_t bytes)
 {
-    struct rlimit before, limit;
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before);
-    limit = before;
-    limit.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &limit);
+    const rlim_t before = fix_limit_files(bytes);
     struct fmt_outputs *o = fix_open_run(c);
     struct s2_err err = {0};
     cr_assert_lt(run_until_failure(o, 1000), 1000);
     enum s2_status status = fmt_outputs_finish(o, &err);
-    setrlimit(RLIMIT_FSIZE, &before);
+    fix_limit_files(before);
     cr_assert_eq(status, S2_E_OUTPUT);
     cr_assert_not_null(strstr(err.text, "cannot be written: File too large; "), "%s", err.text);
     return atoi(strstr(err.text, "; ") + 2);
@@ -296,16 +290,11 @@ Test(outputs_rle, a_file_without_a_frame_is_not_kept)
     const rlim_t header = strlen(fix_read_all("a.json"));
     unlink(c.rle_path);
     for (rlim_t bytes = header / 2; bytes < header + 20; bytes += header / 2 + 10) {
-        struct rlimit before, limit;
-        signal(SIGXFSZ, SIG_IGN);
-        getrlimit(RLIMIT_FSIZE, &before);
-        limit = before;
-        limit.rlim_cur = bytes;
-        setrlimit(RLIMIT_FSIZE, &limit);
+        const rlim_t before = fix_limit_files(bytes);
         struct fmt_outputs *o = fix_open_run(&c);
         struct s2_err err = {0};
         cr_assert_lt(run_until_failure(o, 1000), 1000);
-        setrlimit(RLIMIT_FSIZE, &before);
+        fix_limit_files(before);
         cr_assert_eq(fmt_outputs_finish(o, &err), S2_E_OUTPUT);
         cr_assert_not_null(strstr(err.text, "; nothing of it is kept"), "%s", err.text);
         cr_assert_eq(fix_count_files(""), 0);

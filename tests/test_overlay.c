@@ -5,11 +5,9 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
@@ -394,15 +392,10 @@ Test(overlay, a_disk_without_room_is_reported)
 {
     make(&(struct make_clip){
         .path = fix_in("in.mp4"), .codec = "mpeg4", .width = 320, .height = 240, .frames = 60, .fps = 25});
-    struct rlimit before, limit;
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before);
-    limit = before;
-    limit.rlim_cur = 16 << 10;
-    setrlimit(RLIMIT_FSIZE, &limit);
+    const rlim_t before = fix_limit_files(16 << 10);
     struct s2_err err = {0};
     enum s2_status status = overlay_of(fix_in("in.mp4"), fix_in("out.mp4"), &whole, -1, &err);
-    setrlimit(RLIMIT_FSIZE, &before);
+    fix_limit_files(before);
     cr_assert_eq(status, S2_E_OUTPUT);
     cr_assert_not_null(strstr(err.text, "out.mp4: cannot be written: File too large; nothing of it is kept"), "%s",
                        err.text);
