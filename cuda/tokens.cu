@@ -254,7 +254,10 @@ void cu_take(struct s2_backend *be, struct s2_tensor y, struct s2_tensor x, int 
     CU_LAUNCHED(be, "take");
 }
 
-template <class T> __global__ void concat(T *y, const T *a, const T *b, int wa, int wb, int c, bool a_once, int64_t n)
+/* n and c in pieces */
+template <class T, int N>
+__global__ void concat(cu_piece<T, N> *y, const cu_piece<T, N> *a, const cu_piece<T, N> *b, int wa, int wb, int c,
+                       bool a_once, int64_t n)
 {
     cu_await();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -267,10 +270,12 @@ template <class T> __global__ void concat(T *y, const T *a, const T *b, int wa, 
 void cu_concat(struct s2_backend *be, struct s2_tensor y, struct s2_tensor a, struct s2_tensor b)
 {
     if (be->skip) return;
-    int64_t n = s2_elements(y);
-    CU_BY_TYPE(y.dtype, T,
-               cu_launch(be, concat<T>, cu_blocks(n, 256), 256, 0, (T *)y.data, (const T *)a.data, (const T *)b.data,
-                         a.w, b.w, y.c, a.n == 1, n));
+    CU_BY_PIECE(y.dtype, cu_whole(y) && cu_whole(a) && cu_whole(b), T, N, {
+        using piece = cu_piece<T, N>;
+        const int64_t n = s2_elements(y) / N;
+        cu_launch(be, concat<T, N>, cu_blocks(n, 256), 256, 0, (piece *)y.data, (const piece *)a.data,
+                  (const piece *)b.data, a.w, b.w, y.c / N, a.n == 1, n);
+    });
     CU_LAUNCHED(be, "concat");
 }
 

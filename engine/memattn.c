@@ -37,8 +37,16 @@ static void cross_attention(const struct s2_model *m, struct s2i_workspace *ws, 
     ws->used = mark;
 }
 
+void s2i_self_seen_forward(const struct s2_model *m, struct s2i_workspace *ws, struct s2_tensor t, struct s2_tensor f)
+{
+    struct s2_backend *be = m->be;
+
+    OP(be, add, t, s2_shape(f, f.n, 1, m->N, S2_MODEL_DIM), s2_shape(m->pe256, 1, 1, m->N, S2_MODEL_DIM), 0.1f);
+    self_attention(m, ws, &m->memory_attention.layer[0], t);
+}
+
 void s2i_memory_attention_forward(const struct s2_model *m, struct s2i_workspace *ws, struct s2_tensor x,
-                                  struct s2_tensor f, const struct s2_bank *bank, const struct s2_bank_table *table,
+                                  struct s2_tensor t, const struct s2_bank *bank, const struct s2_bank_table *table,
                                   const struct s2i_memory_probe *probe)
 {
     struct s2_backend *be = m->be;
@@ -46,13 +54,13 @@ void s2i_memory_attention_forward(const struct s2_model *m, struct s2i_workspace
     size_t mark = ws->used;
     struct s2_tensor position = s2i_f32(ws, x.n, 1, table->ptr_cap, S2_MEMORY_DIM);
 
-    OP(be, add, x, s2_shape(f, 1, 1, m->N, S2_MODEL_DIM), s2_shape(m->pe256, 1, 1, m->N, S2_MODEL_DIM), 0.1f);
+    OP(be, concat, x, t, s2_shape(x, x.n, 1, 0, S2_MODEL_DIM));
     OP(be, pointer_positions, position, table, m->pointer_position.impl ? &m->pointer_position : NULL);
     if (probe) probe->see(probe->ctx, -1, position);
 
     for (int i = 0; i < a->n_layers; i++) {
         const struct s2i_memory_layer *l = &a->layer[i];
-        self_attention(m, ws, l, x);
+        if (i > 0) self_attention(m, ws, l, x);
         cross_attention(m, ws, l, x, bank, table, position);
         OP(be, mlp, x, x, &l->norm3, &l->fc1, S2_ACT_RELU, &l->fc2);
         if (probe) probe->see(probe->ctx, i, x);

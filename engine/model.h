@@ -177,14 +177,18 @@ void s2i_image_encoder_forward(const struct s2_model *, struct s2i_workspace *, 
                                struct s2_tensor f, struct s2_tensor s1, struct s2_tensor s0,
                                const struct s2i_stage_probe *);
 
-/* x [B,1,N,256] conditioned on the memories of the table; f [1,G,G,256]. layers: NULL or where to see each
+/* t [n,1,N,256] of f [n,G,G,256]: the features with their position after the first layer's self attention, where no
+ * memory has been seen yet, so that it is the same for every object of a frame */
+void s2i_self_seen_forward(const struct s2_model *, struct s2i_workspace *, struct s2_tensor t, struct s2_tensor f);
+
+/* x [B,1,N,256]: t [1,1,N,256] of the frame conditioned on the memories of the table. probe: NULL or where to see each
  * layer's output (called with the layer index, or -1 and the pointer positions first) */
 struct s2i_memory_probe {
     void (*see)(void *ctx, int layer, struct s2_tensor);
     void *ctx;
 };
 void s2i_memory_attention_forward(const struct s2_model *, struct s2i_workspace *, struct s2_tensor x,
-                                  struct s2_tensor f, const struct s2_bank *, const struct s2_bank_table *,
+                                  struct s2_tensor t, const struct s2_bank *, const struct s2_bank_table *,
                                   const struct s2i_memory_probe *);
 
 /* memory [B,G,G,64] of mask [B,S,S,1] (values 20 m - 10) and the raw map f [1,G,G,256] */

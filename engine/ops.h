@@ -101,7 +101,7 @@ enum s2_program { S2_PROGRAM_IMAGE, S2_PROGRAM_TRACK, S2_PROGRAM_RESULTS, S2_PRO
 const char *s2_program_name(enum s2_program); /* "image", "track", "results", "prompt", "refine" */
 
 enum { S2_OUTPUT_OWNER = 1, S2_OUTPUT_MASKS = 2 };
-enum { S2_MAX_STEPS = 4, S2_MAX_MARKS = 8, S2_MAX_COPIES = 6 };
+enum { S2_MAX_STEPS = 4, S2_MAX_MARKS = 8, S2_MAX_COPIES = 8 };
 
 /* What makes two steps the same program. The session stands for what is fixed while it is open: model, image size,
  * precision, size of the video, capacity of the bank, and all addresses. */

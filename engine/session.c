@@ -142,7 +142,8 @@ static struct s2i_features device_features(struct s2_session *s, int n)
     const enum s2_dtype act = s->be->act;
     return (struct s2i_features){.f = device_tensor(s, act, n, g, g, S2_MODEL_DIM),
                                  .s1 = device_tensor(s, act, n, 2 * g, 2 * g, s->m->neck.s1.out),
-                                 .s0 = device_tensor(s, act, n, 4 * g, 4 * g, s->m->neck.s0.out)};
+                                 .s0 = device_tensor(s, act, n, 4 * g, 4 * g, s->m->neck.s0.out),
+                                 .t = device_tensor(s, act, n, 1, s->m->N, S2_MODEL_DIM)};
 }
 
 /* What runs ahead has a workspace of its own. */
@@ -243,9 +244,10 @@ void s2_session_free(struct s2_session *s)
     if (s->be->ops->forget) s->be->ops->forget(s->be, s->serial);
     if (s->be->ops->sync) s->be->ops->sync(s->be); /* steps may be on their way */
     const struct s2i_features none = {0}, next = s->ahead ? s->next : none;
-    void *owned[] = {s->now.f.data,    s->now.s1.data,  s->now.s0.data,  next.f.data,
-                     next.s1.data,     next.s0.data,    s->held.f.data,  s->held.s1.data,
-                     s->held.s0.data,  s->low.data,     s->score.data,   s->iou.data,
+    void *owned[] = {s->now.f.data,    s->now.s1.data,  s->now.s0.data,  s->now.t.data,
+                     next.f.data,      next.s1.data,    next.s0.data,    next.t.data,
+                     s->held.f.data,   s->held.s1.data, s->held.s0.data, s->held.t.data,
+                     s->low.data,      s->score.data,   s->iou.data,
                      s->no_points,     s->device_bits,  s->device_owner, s->bank.spatial,
                      s->bank.pointers, s->table.device, s->ws.base,      s->ahead ? s->image_ws.base : NULL};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)

@@ -46,6 +46,7 @@ struct s2i_flight {
 
 struct s2i_features {
     struct s2_tensor f, s1, s0; /* {n,G,G,256}, {n,2G,2G,64}, {n,4G,4G,32}: what the neck gives */
+    struct s2_tensor t;         /* {n,1,N,256}: what memory attention makes of f before it looks at memories */
 };
 
 struct s2_session {

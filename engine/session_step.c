@@ -97,7 +97,15 @@ static bool end(struct s2_session *s)
 
 struct s2i_features s2i_features_of(struct s2i_features f, int first, int n)
 {
-    return (struct s2i_features){s2_batch(f.f, first, n), s2_batch(f.s1, first, n), s2_batch(f.s0, first, n)};
+    return (struct s2i_features){s2_batch(f.f, first, n), s2_batch(f.s1, first, n), s2_batch(f.s0, first, n),
+                                 s2_batch(f.t, first, n)};
+}
+
+enum { FEATURES = 4 };
+
+static void list_features(struct s2_tensor list[FEATURES], struct s2i_features f)
+{
+    list[0] = f.f, list[1] = f.s1, list[2] = f.s0, list[3] = f.t;
 }
 
 /* The features of a frame, which nothing of the frames before is needed for; if `after` is given those of the frame
@@ -105,9 +113,11 @@ struct s2i_features s2i_features_of(struct s2i_features f, int first, int n)
 static void image_program(struct s2_session *s, const struct s2_image *image, const struct s2_image *after)
 {
     const struct s2_ops *ops = s->be->ops;
-    const struct s2i_features now = s->now, held = s->held;
+    struct s2_tensor to[2 * FEATURES], from[2 * FEATURES];
+    list_features(to, s->now);
     if (s->held_frame == s->frame) {
-        OP(s->be, copy, 3, (struct s2_tensor[]){now.f, now.s1, now.s0}, (struct s2_tensor[]){held.f, held.s1, held.s0});
+        list_features(from, s->held);
+        OP(s->be, copy, FEATURES, to, from);
         return;
     }
     const int n = s->pairs && after ? 2 : 1;
@@ -121,9 +131,9 @@ static void image_program(struct s2_session *s, const struct s2_image *image, co
         } while (end(s));
     }
     if (!s->ahead) return;
-    const struct s2i_features first = s2i_features_of(s->next, 0, 1), second = s2i_features_of(s->next, n - 1, 1);
-    ops->ahead_end(s->be, 3 * n, (struct s2_tensor[]){now.f, now.s1, now.s0, held.f, held.s1, held.s0},
-                   (struct s2_tensor[]){first.f, first.s1, first.s0, second.f, second.s1, second.s0});
+    list_features(to + FEATURES, s->held);
+    for (int i = 0; i < n; i++) list_features(from + i * FEATURES, s2i_features_of(s->next, i, 1));
+    ops->ahead_end(s->be, n * FEATURES, to, from);
     if (n == 2) s->held_frame = s->frame + 1;
 }
 

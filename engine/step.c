@@ -33,6 +33,10 @@ void s2i_encode_images(struct s2_session *s, int n, const struct s2_image *frame
     s2i_tap_map(&tap, "S0", out.s0, 0);
     s2i_tap_map(&tap, "S1", out.s1, 0);
     s2i_lap(s, S2_STAGE_IMAGE, t);
+
+    t = s2_now();
+    s2i_self_seen_forward(m, &s->image_ws, out.t, out.f);
+    s2i_lap(s, S2_STAGE_MEMORY_ATTENTION, t);
 }
 
 struct s2_bank_table s2i_table_at(const struct s2_session *s, int entry)
@@ -156,7 +160,7 @@ static void attend_memories(struct s2_session *s, struct s2_tensor x, int entry,
     struct s2_bank_table table = s2i_table_at(s, entry);
     struct probe probe = {s, kind, entry, x.n, objects};
     struct s2i_memory_probe see = {see_layer, &probe};
-    s2i_memory_attention_forward(s->m, &s->ws, x, s->now.f, &s->bank, &table, s->cfg.tap ? &see : NULL);
+    s2i_memory_attention_forward(s->m, &s->ws, x, s->now.t, &s->bank, &table, s->cfg.tap ? &see : NULL);
     for (int i = 0; i < x.n; i++) {
         struct s2i_tap_scope tap = {s, objects[i], kind};
         s2i_tap_map(&tap, "X", s2_shape(x, x.n, s->m->G, s->m->G, S2_MODEL_DIM), i);
