@@ -18,6 +18,12 @@ struct tile {
     ptrdiff_t pace;
 };
 
+/* Rows are reached from three pointers by lda times 0 .. REACH - 1, which takes few registers: address modes know the
+ * factors 2 and 4. The compiler must not see that the pointers belong together, or it keeps an offset for every row,
+ * more than there are registers. */
+enum { REACH = 5 };
+_Static_assert(TILE_ROWS <= 3 * REACH, "three pointers reach every row of a tile");
+
 static inline __attribute__((always_inline)) void tile_fixed(const struct tile *t, const int rows, const int vecs)
 {
     vf acc[TILE_ROWS][2];
@@ -27,10 +33,14 @@ static inline __attribute__((always_inline)) void tile_fixed(const struct tile *
         UNROLL
         for (int j = 0; j < vecs; j++) acc[i][j] = (vf){0};
     }
-    const float *a = t->a, *b = t->b;
+    const float *a[3] = {t->a, rows > REACH ? t->a + REACH * lda : t->a,
+                         rows > 2 * REACH ? t->a + 2 * REACH * lda : t->a};
+    const float *b = t->b;
+    __asm__("" : "+r"(a[1]), "+r"(a[2]));
     const char *next = t->next;
     const ptrdiff_t pace = t->pace;
-    for (int k = 0; k < t->k; k++, b += PANEL, a += step) {
+    UNROLL_TWICE
+    for (int k = 0; k < t->k; k++, b += PANEL) {
         vf col[2];
         __builtin_prefetch(next, 0, 2);
         next += pace;
@@ -39,17 +49,28 @@ static inline __attribute__((always_inline)) void tile_fixed(const struct tile *
         UNROLL
         for (int i = 0; i < rows; i++) {
             UNROLL
-            for (int j = 0; j < vecs; j++) acc[i][j] += a[i * lda] * col[j];
+            for (int j = 0; j < vecs; j++) acc[i][j] += a[i / REACH][i % REACH * lda] * col[j];
+        }
+        a[0] += step, a[1] += step, a[2] += step;
+    }
+    if (t->bias) {
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            UNROLL
+            for (int j = 0; j < vecs; j++) acc[i][j] += v_load(t->bias + j * VW);
+        }
+    }
+    if (t->add) {
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            UNROLL
+            for (int j = 0; j < vecs; j++) acc[i][j] += v_load(t->c + i * ldc + j * VW);
         }
     }
     UNROLL
     for (int i = 0; i < rows; i++) {
         UNROLL
-        for (int j = 0; j < vecs; j++) {
-            float *c = t->c + i * ldc + j * VW;
-            if (t->bias) acc[i][j] += v_load(t->bias + j * VW);
-            v_store(c, t->add ? v_load(c) + acc[i][j] : acc[i][j]);
-        }
+        for (int j = 0; j < vecs; j++) v_store(t->c + i * ldc + j * VW, acc[i][j]);
     }
 }
 

@@ -25,9 +25,11 @@
 
 /* The following loop of constant length is written out, so that arrays of vectors become registers. */
 #ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL       _Pragma("clang loop unroll(full)")
+#define UNROLL_TWICE _Pragma("clang loop unroll_count(2)")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL       _Pragma("GCC unroll 16")
+#define UNROLL_TWICE _Pragma("GCC unroll 2")
 #endif
 
 typedef float vf __attribute__((vector_size(VW * 4)));
