@@ -8,6 +8,7 @@
  * parents. One that holds PNG files is refused without overwrite; with it, numbered PNG files (five digits or
  * more) of an earlier run are removed when the first frame arrives, so that none of them outlives a shorter
  * run. Stills have names of their own: files of the same name are replaced, others stay. */
+#include "png_rows.h"
 #include "sink.h"
 #include "text.h"
 
@@ -25,7 +26,8 @@
 
 struct page { /* one worker's */
     struct fmt_text bytes;
-    uint8_t *row;
+    struct fmt_png_rows rows;
+    uint8_t *row; /* of an id map */
     char path[PATH_MAX], part[PATH_MAX];
 };
 
@@ -36,7 +38,6 @@ struct sink_png {
     bool per_object, created;
     uint8_t id_of[UINT16_MAX + 1]; /* of id maps: owner to id */
     png_color color[256];
-    uint8_t *empty; /* a row without a mask */
     struct page page[FMT_SINK_WORKERS];
 };
 
@@ -84,33 +85,45 @@ struct drawing {
     const struct s2_bits *bits; /* of an object; NULL: empty */
 };
 
-/* Run-length matches without row filters: measured on 1080p masks, the smallest files and as fast as any. */
-static void write_picture(png_structp png, png_infop info, const struct sink_png *s, const struct drawing *d,
-                          uint8_t *row)
+/* The ids of a row of owners, NULL where there is none. */
+static const uint8_t *ids_of(const struct sink_png *s, const uint16_t *owner, int width, uint8_t *row)
 {
-    png_set_compression_level(png, 1);
-    png_set_compression_strategy(png, 3 /* Z_RLE */);
-    png_set_filter(png, PNG_FILTER_TYPE_BASE, PNG_FILTER_NONE);
+    int end = fmt_run_end(owner, 0, width);
+    if (end == width && owner[0] == 0) return NULL;
+    for (int x = 0; x < width; x = end) {
+        end = fmt_run_end(owner, x, width);
+        memset(row + x, s->id_of[owner[x]], (size_t)(end - x));
+    }
+    return row;
+}
+
+static const uint8_t *bits_or_none(const uint8_t *row, size_t bytes)
+{
+    return row[0] == 0 && memcmp(row, row + 1, bytes - 1) == 0 ? NULL : row;
+}
+
+static bool compress_pixels(const struct sink_png *s, const struct drawing *d, struct page *page)
+{
+    const size_t bytes = s->per_object ? ((size_t)d->width + 7) / 8 : (size_t)d->width;
+    bool ok = true;
+    fmt_png_rows_begin(&page->rows);
+    for (int y = 0; ok && y < d->height; y++)
+        ok = fmt_png_row(&page->rows, d->owner  ? ids_of(s, d->owner + (size_t)y * d->width, d->width, page->row)
+                                      : d->bits ? bits_or_none(d->bits->data + (size_t)y * d->bits->stride, bytes)
+                                                : NULL);
+    return ok && fmt_png_rows_end(&page->rows);
+}
+
+static void write_picture(png_structp png, png_infop info, const struct sink_png *s, const struct drawing *d,
+                          const struct fmt_text *pixels)
+{
     png_set_IHDR(png, info, (png_uint_32)d->width, (png_uint_32)d->height, d->owner ? 8 : 1,
                  d->owner ? PNG_COLOR_TYPE_PALETTE : PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE,
                  PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     if (d->owner) png_set_PLTE(png, info, s->color, 256);
     png_write_info(png, info);
-    for (int y = 0; y < d->height; y++) {
-        const uint8_t *pixels = s->empty;
-        if (d->owner) {
-            const uint16_t *owner = d->owner + (size_t)y * d->width;
-            for (int x = 0, end; x < d->width; x = end) {
-                end = fmt_run_end(owner, x, d->width);
-                memset(row + x, s->id_of[owner[x]], (size_t)(end - x));
-            }
-            pixels = row;
-        } else if (d->bits) {
-            pixels = d->bits->data + (size_t)y * d->bits->stride;
-        }
-        png_write_row(png, pixels);
-    }
-    png_write_end(png, info);
+    png_write_chunk(png, (png_const_bytep) "IDAT", (png_const_bytep)pixels->data, pixels->size);
+    png_write_chunk(png, (png_const_bytep) "IEND", NULL, 0);
 }
 
 /* Into page->bytes. libpng's errors end here. */
@@ -119,10 +132,10 @@ static bool encode(const struct sink_png *s, const struct drawing *d, struct pag
     png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, on_error, on_warning);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     bool ok = false;
-    if (info && !setjmp(png_jmpbuf(png))) {
+    if (info && compress_pixels(s, d, page) && !setjmp(png_jmpbuf(png))) {
         fmt_text_clear(&page->bytes);
         png_set_write_fn(png, &page->bytes, on_bytes, on_flush);
-        write_picture(png, info, s, d, page->row);
+        write_picture(png, info, s, d, &page->rows.stream);
         ok = true;
     }
     png_destroy_write_struct(&png, &info);
@@ -305,9 +318,9 @@ static void free_sink(struct fmt_sink *sink)
     if (s->created) rmdir(s->dir); /* only an empty one goes */
     for (int i = 0; i < FMT_SINK_WORKERS; i++) {
         fmt_text_free(&s->page[i].bytes);
+        fmt_png_rows_free(&s->page[i].rows);
         free(s->page[i].row);
     }
-    free(s->empty);
     free(s);
 }
 
@@ -348,10 +361,13 @@ static enum s2_status open_sink(struct fmt_sink **out, const struct fmt_outputs_
     s->per_object = per_object;
     voc_palette(s->color);
     for (size_t i = 0; !per_object && i < c->n_objects; i++) s->id_of[i + 1] = (uint8_t)c->objects[i].id;
-    bool ok = (s->empty = calloc((size_t)c->width, 1));
-    for (int i = 0; i < s->sink.workers; i++) ok = ok && (s->page[i].row = malloc((size_t)c->width));
+    const size_t width = (size_t)c->width;
+    bool ok = true;
+    for (int i = 0; i < s->sink.workers; i++)
+        ok = ok && fmt_png_rows_open(&s->page[i].rows, per_object ? (width + 7) / 8 : width) &&
+             (per_object || (s->page[i].row = malloc(width)));
     int error = ok ? make_folders(dir, &s->created) : 0;
-    if (!ok) status = s2_no_memory(err, "rows of a PNG picture", (size_t)c->width);
+    if (!ok) status = s2_no_memory(err, "rows of a PNG picture", width);
     if (error) status = fmt_output_failed(err, dir, "cannot be written to", error);
     if (status) {
         free_sink(&s->sink);
