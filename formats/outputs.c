@@ -35,7 +35,9 @@ struct writer {
     int64_t written; /* frames that it has written; in the end, that are kept */
     int n_threads, n_started;
     pthread_t thread[FMT_SINK_WORKERS];
-    struct s2_err error; /* why it gave up */
+    pthread_cond_t work;                      /* a frame was put, or none will be */
+    pthread_cond_t turn_of[FMT_SINK_WORKERS]; /* put number n is waited for with n % FMT_SINK_WORKERS */
+    struct s2_err error;                      /* why it gave up */
     double seconds;
 };
 
@@ -52,7 +54,7 @@ struct fmt_outputs {
     int n_writers;
     struct writer *failed; /* the first one */
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t freed; /* a record is unused, or a writer failed */
     const char *names[MAX_SINKS];
     double seconds[MAX_SINKS];
 };
@@ -227,14 +229,14 @@ static enum s2_status check_paths(const struct fmt_outputs_config *c, struct s2_
 static struct slot *next_slot(struct writer *w)
 {
     struct fmt_outputs *o = w->outputs;
-    while (w->next == o->n_put && !o->closing) pthread_cond_wait(&o->changed, &o->lock);
+    while (w->next == o->n_put && !o->closing) pthread_cond_wait(&w->work, &o->lock);
     return w->next == o->n_put ? NULL : o->queue[w->next++ % POOL];
 }
 
 static void give_back(struct fmt_outputs *o, struct slot *slot)
 {
     o->unused[o->n_unused++] = slot;
-    pthread_cond_broadcast(&o->changed);
+    pthread_cond_signal(&o->freed);
 }
 
 static void fail_writer(struct writer *w, const struct s2_err *err)
@@ -242,7 +244,7 @@ static void fail_writer(struct writer *w, const struct s2_err *err)
     w->error = *err;
     if (w->outputs->failed) return;
     w->outputs->failed = w;
-    pthread_cond_broadcast(&w->outputs->changed);
+    pthread_cond_signal(&w->outputs->freed);
 }
 
 typedef enum s2_status part_fn(struct fmt_sink *, int worker, const struct fmt_record *, struct s2_err *);
@@ -263,6 +265,12 @@ static void do_part(struct writer *w, part_fn *part, int worker, const struct sl
     if (!status && part == w->sink->write) w->written++;
 }
 
+/* What the thread that writes put `number` waits on: as many numbers are under way as there are threads. */
+static pthread_cond_t *turn_of(struct writer *w, int64_t number)
+{
+    return &w->turn_of[number % FMT_SINK_WORKERS];
+}
+
 static void *write_frames(void *arg)
 {
     struct writer *w = arg;
@@ -272,10 +280,9 @@ static void *write_frames(void *arg)
     for (struct slot *slot; (slot = next_slot(w));) {
         int64_t number = w->next - 1;
         do_part(w, w->sink->prepare, worker, slot);
-        while (w->sink->in_order && w->turn != number) pthread_cond_wait(&o->changed, &o->lock);
+        while (w->sink->in_order && w->turn != number) pthread_cond_wait(turn_of(w, number), &o->lock);
         do_part(w, w->sink->write, worker, slot);
-        w->turn++;
-        pthread_cond_broadcast(&o->changed);
+        pthread_cond_signal(turn_of(w, ++w->turn));
         if (--slot->readers == 0) give_back(o, slot);
     }
     pthread_mutex_unlock(&o->lock);
@@ -303,7 +310,7 @@ static void join_writers(struct fmt_outputs *o, bool dropping)
     pthread_mutex_lock(&o->lock);
     o->closing = true;
     o->dropping = dropping;
-    pthread_cond_broadcast(&o->changed);
+    for (int i = 0; i < o->n_writers; i++) pthread_cond_broadcast(&o->writer[i].work);
     pthread_mutex_unlock(&o->lock);
     for (int i = 0; i < o->n_writers; i++)
         while (o->writer[i].n_threads) pthread_join(o->writer[i].thread[--o->writer[i].n_threads], NULL);
@@ -375,6 +382,8 @@ static enum s2_status add_writer(struct fmt_outputs *o, const char *path, open_f
     enum s2_status status = open_sink(&w->sink, &o->config, err);
     if (status) return status;
     w->outputs = o;
+    pthread_cond_init(&w->work, NULL);
+    for (int i = 0; i < FMT_SINK_WORKERS; i++) pthread_cond_init(&w->turn_of[i], NULL);
     o->names[o->n_writers++] = w->sink->name;
     return S2_OK;
 }
@@ -386,7 +395,7 @@ enum s2_status fmt_outputs_open(struct fmt_outputs **out, const struct fmt_outpu
     if (!o) return s2_no_memory(err, "the outputs", sizeof *o);
     o->config = *config;
     pthread_mutex_init(&o->lock, NULL);
-    pthread_cond_init(&o->changed, NULL);
+    pthread_cond_init(&o->freed, NULL);
 
     enum s2_status status = check_paths(&o->config, err);
     o->n_slots = HELD + fmt_sink_workers();
@@ -412,7 +421,7 @@ enum s2_status fmt_outputs_open(struct fmt_outputs **out, const struct fmt_outpu
 struct fmt_record *fmt_outputs_take(struct fmt_outputs *o)
 {
     pthread_mutex_lock(&o->lock);
-    while (!o->n_unused && !o->failed) pthread_cond_wait(&o->changed, &o->lock);
+    while (!o->n_unused && !o->failed) pthread_cond_wait(&o->freed, &o->lock);
     struct slot *slot = o->failed ? NULL : o->unused[--o->n_unused];
     pthread_mutex_unlock(&o->lock);
     return slot ? &slot->record : NULL;
@@ -438,7 +447,7 @@ void fmt_outputs_put(struct fmt_outputs *o, struct fmt_record *record)
     slot->readers = o->n_writers;
     o->queue[o->n_put++ % POOL] = slot;
     if (slot->readers == 0) give_back(o, slot);
-    pthread_cond_broadcast(&o->changed);
+    for (int i = 0; i < o->n_writers; i++) pthread_cond_signal(&o->writer[i].work);
     pthread_mutex_unlock(&o->lock);
 }
 
@@ -465,9 +474,14 @@ int fmt_outputs_times(const struct fmt_outputs *outputs, const char *const **nam
 /* Idempotent but for the memory of *o itself. */
 static void free_outputs(struct fmt_outputs *o)
 {
-    for (int i = 0; i < o->n_writers; i++) o->writer[i].sink->free(o->writer[i].sink);
+    for (int i = 0; i < o->n_writers; i++) {
+        struct writer *w = &o->writer[i];
+        w->sink->free(w->sink);
+        pthread_cond_destroy(&w->work);
+        for (int k = 0; k < FMT_SINK_WORKERS; k++) pthread_cond_destroy(&w->turn_of[k]);
+    }
     for (int i = 0; i < o->n_slots; i++) free_record(&o->slot[i].record, &o->config);
-    pthread_cond_destroy(&o->changed);
+    pthread_cond_destroy(&o->freed);
     pthread_mutex_destroy(&o->lock);
     free(o);
 }
