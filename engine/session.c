@@ -244,12 +244,29 @@ void s2_session_free(struct s2_session *s)
     if (s->be->ops->forget) s->be->ops->forget(s->be, s->serial);
     if (s->be->ops->sync) s->be->ops->sync(s->be); /* steps may be on their way */
     const struct s2i_features none = {0}, next = s->ahead ? s->next : none;
-    void *owned[] = {s->now.f.data,    s->now.s1.data,  s->now.s0.data,  s->now.t.data,
-                     next.f.data,      next.s1.data,    next.s0.data,    next.t.data,
-                     s->held.f.data,   s->held.s1.data, s->held.s0.data, s->held.t.data,
-                     s->low.data,      s->score.data,   s->iou.data,
-                     s->no_points,     s->device_bits,  s->device_owner, s->bank.spatial,
-                     s->bank.pointers, s->table.device, s->ws.base,      s->ahead ? s->image_ws.base : NULL};
+    void *owned[] = {s->now.f.data,
+                     s->now.s1.data,
+                     s->now.s0.data,
+                     s->now.t.data,
+                     next.f.data,
+                     next.s1.data,
+                     next.s0.data,
+                     next.t.data,
+                     s->held.f.data,
+                     s->held.s1.data,
+                     s->held.s0.data,
+                     s->held.t.data,
+                     s->low.data,
+                     s->score.data,
+                     s->iou.data,
+                     s->no_points,
+                     s->device_bits,
+                     s->device_owner,
+                     s->bank.spatial,
+                     s->bank.pointers,
+                     s->table.device,
+                     s->ws.base,
+                     s->ahead ? s->image_ws.base : NULL};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         if (owned[i]) s->be->ops->free(s->be, owned[i]);
     for (int i = 0; s->object && i < s->cfg.n_objects; i++) s2i_membank_free(&s->object[i].memories);

@@ -1,8 +1,8 @@
 /* png_rows.h - the pixels of a PNG picture of masks as its IDAT chunk wants them: rows without a filter, compressed by
  * zlib's run-length strategy (PNG specification, 10.1; RFC 1950).
  *
- * Most rows of a mask are blank. Bands of them are compressed once, when the rows are opened, and copied from then on:
- * a band ends on a whole byte and refers to nothing before it, so that such pieces of a stream can follow each other. */
+ * Most rows of a mask are blank. Bands of them are compressed once, when the rows are opened, and copied from then
+ * on: a band ends on a whole byte and refers to nothing before it, so that such pieces can follow each other. */
 #ifndef S2_FORMATS_PNG_ROWS_H
 #define S2_FORMATS_PNG_ROWS_H
 
