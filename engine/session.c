@@ -146,6 +146,16 @@ static struct s2i_features device_features(struct s2_session *s, int n)
                                  .t = device_tensor(s, act, n, 1, s->m->N, S2_MODEL_DIM)};
 }
 
+static void free_device(struct s2_session *s, void *p)
+{
+    if (p) s->be->ops->free(s->be, p);
+}
+
+static void free_features(struct s2_session *s, struct s2i_features f)
+{
+    free_device(s, f.f.data), free_device(s, f.s1.data), free_device(s, f.s0.data), free_device(s, f.t.data);
+}
+
 /* What runs ahead has a workspace of its own. */
 static void open_workspaces(struct s2_session *s)
 {
@@ -243,20 +253,10 @@ void s2_session_free(struct s2_session *s)
     if (!s) return;
     if (s->be->ops->forget) s->be->ops->forget(s->be, s->serial);
     if (s->be->ops->sync) s->be->ops->sync(s->be); /* steps may be on their way */
-    const struct s2i_features none = {0}, next = s->ahead ? s->next : none;
-    void *owned[] = {s->now.f.data,
-                     s->now.s1.data,
-                     s->now.s0.data,
-                     s->now.t.data,
-                     next.f.data,
-                     next.s1.data,
-                     next.s0.data,
-                     next.t.data,
-                     s->held.f.data,
-                     s->held.s1.data,
-                     s->held.s0.data,
-                     s->held.t.data,
-                     s->low.data,
+    free_features(s, s->now);
+    if (s->ahead) free_features(s, s->next);
+    free_features(s, s->held);
+    void *owned[] = {s->low.data,
                      s->score.data,
                      s->iou.data,
                      s->no_points,
@@ -267,8 +267,7 @@ void s2_session_free(struct s2_session *s)
                      s->table.device,
                      s->ws.base,
                      s->ahead ? s->image_ws.base : NULL};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        if (owned[i]) s->be->ops->free(s->be, owned[i]);
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free_device(s, owned[i]);
     for (int i = 0; s->object && i < s->cfg.n_objects; i++) s2i_membank_free(&s->object[i].memories);
     for (int i = 0; i < S2_MAX_IN_FLIGHT; i++) {
         struct s2i_flight *f = &s->flight[i];
