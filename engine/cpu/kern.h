@@ -22,6 +22,7 @@ struct cpu_product {
     float *c;
     ptrdiff_t lda, ldc, panel_stride;
     ptrdiff_t step; /* of a, from k to k + 1; 0 stands for 1 */
+    bool grouped;   /* a is as cpu_group_rows left it; lda and step are 0 */
     bool accumulate;
     enum s2_act act;
 };

@@ -44,18 +44,18 @@ void K(cpu_values_pack)(void *values, const float *v, ptrdiff_t ldv, int first, 
     }
 }
 
-/* What a block of queries keeps: the queries times the scale, a block of scores, the outputs so far, and per
- * row the largest score and the sum of weights (lane by lane). */
+/* What a block of queries keeps: the queries times the scale, their rows grouped, a block of scores, the outputs so
+ * far, and per row the largest score and the sum of weights (lane by lane). */
 struct state {
     float *q, *s, *o, *m, *l;
-    ptrdiff_t ldq, lds, ldo;
+    ptrdiff_t lds, ldo;
 };
 
 static struct state state_in(float *local, int count, int d, int dv)
 {
-    struct state t = {.ldq = round_up(d, VW) + PAD, .lds = CPU_KEYS + PAD, .ldo = round_up(dv, PANEL) + PAD};
+    struct state t = {.lds = CPU_KEYS + PAD, .ldo = round_up(dv, PANEL) + PAD};
     t.q = local;
-    t.s = t.q + count * t.ldq;
+    t.s = t.q + round_up(count * d, VW);
     t.o = t.s + count * t.lds;
     t.l = t.o + count * t.ldo;
     t.m = t.l + count * VW;
@@ -65,7 +65,7 @@ static struct state state_in(float *local, int count, int d, int dv)
 size_t K(cpu_attend_size)(int count, int d, int dv)
 {
     struct state t = state_in(NULL, count, d, dv);
-    return (size_t)count * (size_t)(t.ldq + t.lds + t.ldo + VW + 1) * sizeof(float);
+    return ((size_t)round_up(count * d, VW) + (size_t)count * (size_t)(t.lds + t.ldo + VW + 1)) * sizeof(float);
 }
 
 /* Scores become weights 2^(s - max); the maximum, sum and outputs of the row follow. */
@@ -98,11 +98,8 @@ void K(cpu_attend)(const struct cpu_attend *p, int first, int count, void *local
     struct state t = state_in(local, count, p->d, p->dv);
     const int width = round_up(p->dv, VW), panels = round_up(p->dv, PANEL);
     const float scale = 1.44269504f / sqrtf((float)p->d);
-    for (int i = 0; i < count; i++) {
-        const float *q = p->q + (first + i) * p->ldq;
-        for (int j = 0; j < p->d; j++) t.q[i * t.ldq + j] = q[j] * scale;
-        t.m[i] = -INFINITY;
-    }
+    K(cpu_group_rows)(t.q, p->q + first * p->ldq, p->ldq, count, p->d, scale);
+    for (int i = 0; i < count; i++) t.m[i] = -INFINITY;
     memset(t.o, 0, (size_t)(count * t.ldo) * sizeof *t.o);
     memset(t.l, 0, (size_t)(count * VW) * sizeof *t.l);
     for (int key = 0; key < p->n_keys; key += CPU_KEYS) {
@@ -111,7 +108,7 @@ void K(cpu_attend)(const struct cpu_attend *p, int first, int count, void *local
                                            .n = padded,
                                            .k = p->d,
                                            .a = t.q,
-                                           .lda = t.ldq,
+                                           .grouped = true,
                                            .b = (const float *)p->keys + (ptrdiff_t)key * p->d,
                                            .panel_stride = (ptrdiff_t)p->d * PANEL,
                                            .c = t.s,

@@ -1,5 +1,8 @@
 /* kern_parts.h - the parts of a table of kernels, for kern.h alone: K(name) says of which instruction set. */
 void K(cpu_pack)(float *dst, const float *b, int k, int n, ptrdiff_t row, ptrdiff_t col);
+/* The left side of products of m rows: a [m][k] times `scale`, tile by tile of rows, each [k][rows]; a tile's rows then
+ * share cache lines, which is worth the copy where many panels follow. dst [m * k] */
+void K(cpu_group_rows)(float *dst, const float *a, ptrdiff_t lda, int m, int k, float scale);
 void K(cpu_product)(const struct cpu_product *);
 size_t K(cpu_matrix_size)(int in, int out);
 void K(cpu_matrix_pack)(struct cpu_matrix *, const float *w, int first, int count);

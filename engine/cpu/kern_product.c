@@ -80,37 +80,56 @@ static void edge(struct tile t, int rows, int cols, enum s2_act act)
     for (int i = 0; i < rows; i++) memcpy(c + i * ldc, aside + i * PANEL, (size_t)cols * sizeof *c);
 }
 
+/* m rows become tiles of nearly equal height: the height of the tile that starts at row i */
+static inline int tile_height(int m, int i)
+{
+    int left = m - i, tiles = (left + TILE_ROWS - 1) / TILE_ROWS;
+    return (left + tiles - 1) / tiles;
+}
+
+void K(cpu_group_rows)(float *dst, const float *a, ptrdiff_t lda, int m, int k, float scale)
+{
+    for (int i = 0, rows; i < m; i += rows, dst += rows * k) {
+        rows = tile_height(m, i);
+        for (int r = 0; r < rows; r++)
+            for (int j = 0; j < k; j++) dst[(ptrdiff_t)j * rows + r] = a[(i + r) * lda + j] * scale;
+    }
+}
+
 /* While a tile is computed, a part of the next panel is fetched to the second-level cache; under the first panel,
  * where they are used for the first time, the next rows of a instead. */
 static void product_panel(const struct cpu_product *p, int col)
 {
-    const int cols = p->n - col < PANEL ? p->n - col : PANEL, groups = (p->m + TILE_ROWS - 1) / TILE_ROWS;
+    const int cols = p->n - col < PANEL ? p->n - col : PANEL, tiles = (p->m + TILE_ROWS - 1) / TILE_ROWS;
     const float *panel = p->b + col / PANEL * p->panel_stride, *ahead = panel + p->panel_stride;
-    struct tile t = {.b = panel,
+    struct tile t = {.a = p->a,
+                     .b = panel,
                      .bias = p->bias ? p->bias + col : NULL,
-                     .lda = p->lda,
+                     .c = p->c + col,
+                     .lda = p->grouped ? 1 : p->lda,
                      .step = p->step ? p->step : 1,
                      .ldc = p->ldc,
                      .k = p->k,
                      .add = p->accumulate};
-    for (int i = 0, group = 0, rows; i < p->m; i += rows, group++) {
-        rows = tile_group(p->m, i);
-        t.a = p->a + i * p->lda;
-        t.c = p->c + i * p->ldc + col;
-        if (col == 0 && t.step == 1) {
-            t.next = (const char *)(t.a + rows * p->lda);
-            t.pace = rows * p->lda * (ptrdiff_t)sizeof *t.a / p->k;
+    for (int i = 0, tile = 0, rows; i < p->m; i += rows, tile++) {
+        rows = tile_height(p->m, i);
+        const ptrdiff_t next_rows = p->grouped ? (ptrdiff_t)rows * p->k : rows * p->lda;
+        if (p->grouped) t.step = rows;
+        if (col == 0 && !p->step) {
+            t.next = (const char *)(t.a + next_rows);
+            t.pace = next_rows * (ptrdiff_t)sizeof *t.a / p->k;
         } else {
-            t.next = (const char *)(ahead + group * (ptrdiff_t)p->k * PANEL / groups);
-            t.pace = ((ptrdiff_t)sizeof *ahead * PANEL + groups - 1) / groups;
+            t.next = (const char *)(ahead + tile * (ptrdiff_t)p->k * PANEL / tiles);
+            t.pace = ((ptrdiff_t)sizeof *ahead * PANEL + tiles - 1) / tiles;
         }
         if (cols % VW) {
             edge(t, rows, cols, p->act);
-            continue;
+        } else {
+            tile_run(&t, rows, cols / VW);
+            for (int r = 0; p->act != S2_ACT_NONE && r < rows; r++) activate(t.c + r * p->ldc, cols, p->act);
         }
-        tile_run(&t, rows, cols / VW);
-        if (p->act != S2_ACT_NONE)
-            for (int r = 0; r < rows; r++) activate(t.c + r * p->ldc, cols, p->act);
+        t.a += next_rows;
+        t.c += rows * p->ldc;
     }
 }
 

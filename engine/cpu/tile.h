@@ -109,11 +109,4 @@ static inline void tile_run(const struct tile *t, int rows, int vecs)
 
 #undef TILE_CASE
 
-/* m rows cut into groups of nearly equal size, as few as fit: the size of the group that starts at row i */
-static inline int tile_group(int m, int i)
-{
-    int left = m - i, groups = (left + TILE_ROWS - 1) / TILE_ROWS;
-    return (left + groups - 1) / groups;
-}
-
 #endif
