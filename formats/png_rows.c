@@ -56,18 +56,21 @@ bool fmt_png_rows_open(struct fmt_png_rows *r, size_t size)
     return ok && flush(r, &r->band);
 }
 
-void fmt_png_rows_begin(struct fmt_png_rows *r)
+bool fmt_png_rows_begin(struct fmt_png_rows *r)
 {
+    static const char header[] = {0x78, 0x01}; /* a window of 32 KiB, the fastest level */
     fmt_text_clear(&r->stream);
     deflateReset(&r->deflate);
     r->unflushed = false;
     r->blank = 0;
     r->adler = adler32(0, NULL, 0);
+    return fmt_text_append(&r->stream, header, sizeof header);
 }
 
 /* The blank rows so far: whole bands of them copied, the others through deflate. */
 static bool put_blank(struct fmt_png_rows *r)
 {
+    if (r->blank == 0) return true;
     if (r->blank >= BAND && !flush(r, &r->stream)) return false;
     for (; r->blank >= BAND; r->blank -= BAND) {
         if (!fmt_text_append(&r->stream, r->band.data, r->band.size)) return false;
@@ -81,8 +84,6 @@ static bool put_blank(struct fmt_png_rows *r)
 
 bool fmt_png_row(struct fmt_png_rows *r, const uint8_t *row)
 {
-    static const char header[] = {0x78, 0x01}; /* a window of 32 KiB, the fastest level */
-    if (!r->stream.size && !fmt_text_append(&r->stream, header, sizeof header)) return false;
     if (!row) {
         r->blank++;
         return true;

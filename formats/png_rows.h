@@ -25,8 +25,9 @@ struct fmt_png_rows {
 
 /* size: bytes of a row, at least 1. Of a zeroed structure; false: no memory. Either way fmt_png_rows_free follows. */
 bool fmt_png_rows_open(struct fmt_png_rows *, size_t size);
-void fmt_png_rows_begin(struct fmt_png_rows *);
-/* The next row, NULL: a blank one, all 0. False: no memory. */
+/* A picture: begin, its rows, end. False: no memory. */
+bool fmt_png_rows_begin(struct fmt_png_rows *);
+/* NULL: a blank row, all 0 */
 bool fmt_png_row(struct fmt_png_rows *, const uint8_t *row);
 bool fmt_png_rows_end(struct fmt_png_rows *);
 void fmt_png_rows_free(struct fmt_png_rows *);

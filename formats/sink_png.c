@@ -88,10 +88,9 @@ struct drawing {
 /* The ids of a row of owners, NULL where there is none. */
 static const uint8_t *ids_of(const struct sink_png *s, const uint16_t *owner, int width, uint8_t *row)
 {
-    int end = fmt_run_end(owner, 0, width);
-    if (end == width && owner[0] == 0) return NULL;
-    for (int x = 0; x < width; x = end) {
+    for (int x = 0, end; x < width; x = end) {
         end = fmt_run_end(owner, x, width);
+        if (end - x == width && owner[x] == 0) return NULL;
         memset(row + x, s->id_of[owner[x]], (size_t)(end - x));
     }
     return row;
@@ -105,8 +104,7 @@ static const uint8_t *bits_or_none(const uint8_t *row, size_t bytes)
 static bool compress_pixels(const struct sink_png *s, const struct drawing *d, struct page *page)
 {
     const size_t bytes = s->per_object ? ((size_t)d->width + 7) / 8 : (size_t)d->width;
-    bool ok = true;
-    fmt_png_rows_begin(&page->rows);
+    bool ok = fmt_png_rows_begin(&page->rows);
     for (int y = 0; ok && y < d->height; y++)
         ok = fmt_png_row(&page->rows, d->owner  ? ids_of(s, d->owner + (size_t)y * d->width, d->width, page->row)
                                       : d->bits ? bits_or_none(d->bits->data + (size_t)y * d->bits->stride, bytes)
